@@ -40,6 +40,7 @@ EXAMPLES = {
     "doctor": ("marginctl doctor",),
     "recipes": (
         "marginctl recipes list",
+        "marginctl recipes keys train",
         "marginctl recipes copy arcgrad/table1 mine.yaml",
     ),
     "data": (

@@ -1,5 +1,6 @@
-"""marginctl recipes: list, show, validate and copy."""
+"""marginctl recipes: list, show, keys, validate and copy."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -21,14 +22,14 @@ def list_(
     json: common_options.Json = False,
 ) -> None:
     """List the shipped recipes: when the authors ran each, and its finished trials in your runs."""
-    from marginctl.experiments.tasks import TASKS, recipe_summaries
+    from marginctl.experiments.tasks import find_task, recipe_summaries
     from marginctl.papers import check_paper
     from marginctl.reports.formats.output import print_rows
 
     if paper is not None:
         check_paper(paper)
-    if task is not None and task not in TASKS:
-        raise RequestError(f"--task {task}: expected one of {', '.join(TASKS)}")
+    if task is not None:
+        find_task(task)
     rows = recipe_summaries(out, paper=paper, task=task, cpu=cpu)
     if json:
         print_json(rows)
@@ -70,6 +71,23 @@ def validate(
             problems += error.lines
     if problems:
         raise RequestError(*problems)
+
+
+@app.command()
+def keys(
+    task: Annotated[str, argument("TASK", "A command that takes recipes, such as train.")],
+    json: common_options.Json = False,
+) -> None:
+    """List the keys of a task's recipes: what each takes, its default and its meaning."""
+    from marginctl.experiments.tasks import find_task
+    from marginctl.recipe.keys import recipe_keys
+    from marginctl.reports.formats.output import print_rows
+
+    rows = [asdict(row) for row in recipe_keys(find_task(task).load("schema"))]
+    if json:
+        print_json(rows)
+    else:
+        print_rows(rows, ("key", "takes", "default", "description"))
 
 
 @app.command()

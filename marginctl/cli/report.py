@@ -15,10 +15,13 @@ from marginctl.reports.figures.registry import FIGURES
 if TYPE_CHECKING:
     from marginctl.reports.tables.table import Report
 
+DEFAULT_RUNS = Path("runs")
+
 
 def command(
     runs: Annotated[
-        list[Path] | None, argument("RUNS", "Runs folders, or folders inside them.")
+        list[Path] | None,
+        argument("RUNS", f"Runs folders, or folders inside them (default: {DEFAULT_RUNS})."),
     ] = None,
     paper: Annotated[str | None, option("NAME", "Only this paper's tables.")] = None,
     table_number: Annotated[
@@ -131,11 +134,12 @@ def command(
         log_lines(differences.problems)
         _print(diff_report(differences), report_format, output)
         return
-    if not runs:
+    if not runs and not DEFAULT_RUNS.is_dir():
         raise RequestError(
-            "RUNS is missing: expected runs folders, or folders inside them; --list shows the "
-            "published tables without them"
+            f"RUNS is missing, and there is no folder {DEFAULT_RUNS}: expected runs folders, or "
+            "folders inside them; --list shows the published tables without them"
         )
+    runs = runs or [DEFAULT_RUNS]
     if figures is None and (kind or figure_format):
         raise RequestError("--kind, --figure-format: need --figures FOLDER")
     for name in kind or []:

@@ -60,6 +60,12 @@ TASKS: Mapping[str, Task] = {
 }
 
 
+def find_task(name: str) -> Task:
+    if name not in TASKS:
+        raise RequestError(f"unknown task '{name}': expected one of {', '.join(TASKS)}")
+    return TASKS[name]
+
+
 def load_task_recipe(
     recipe: RecipeFile,
     schema: type[R],

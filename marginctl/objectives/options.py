@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # A number, a boolean or a choice; or a `Schedule`, for an option that accepts one.
 Value = Any
 
+SYMBOLS = {"m": "margin", "s": "scale", "lambda": "strength"}  # of papers, for suggestions
 LARGEST = 1e30  # beyond it, nothing is left of float32
 
 
@@ -143,7 +144,10 @@ class TextForm:
                 raise ValueError("\n".join(error.lines)) from None
 
         return core_schema.no_info_plain_validator_function(
-            read, serialization=core_schema.plain_serializer_function_ser_schema(str)
+            read,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                str, return_schema=core_schema.str_schema()
+            ),
         )
 
 
@@ -156,7 +160,7 @@ def validate_options(
             known = ", ".join(options) or "none"
             raise RequestError(
                 f"{owner}: unknown option '{key}': its options are {known}."
-                + did_you_mean(key, options)
+                + did_you_mean(SYMBOLS.get(key, key), options)
             )
     values = {}
     for key, option in options.items():

@@ -260,11 +260,24 @@ _PRESETS = {
     ),
 }
 
+OTHER_NAMES = {
+    "softmax": "soft",
+    "cross-entropy": "soft",
+    "crossentropy": "soft",
+    "ce": "soft",
+    "logistic": "soft",
+    "center-loss": "center",
+    "a-softmax": "sphereface",
+    "am-softmax": "cosface",
+    "cosine-softmax": "cosine",
+    "normface": "cosine",
+}
 PRESETS = Registry(
     "preset",
     Preset,
     _PRESETS,
     label="objective",
     also="parts such as similarity=cosine;scale=fixed(value=30)",
+    other_names=OTHER_NAMES,
     check=_check,
 )

@@ -31,6 +31,8 @@ __all__ = [
     "published_table",
 ]
 
+_ROMAN = {"1": "I", "2": "II", "3": "III", "4": "IV", "5": "V", "6": "VI", "7": "VII"}
+
 
 def papers() -> list[Paper]:
     return [_paper(name, folder) for name, folder in paper_folders().items()]
@@ -58,7 +60,7 @@ def published_table(paper: str, number: str) -> PublishedTable:
         known = ", ".join(tables) or "none (it has claims only)"
         raise RequestError(
             f"unknown table '{number}' of {paper}: expected one of {known}."
-            + did_you_mean(number, tables)
+            + did_you_mean(_ROMAN.get(number, number), tables)
         )
     return tables[number]
 

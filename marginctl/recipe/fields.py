@@ -47,7 +47,9 @@ def _learning_rate_text(rate: float | Schedule) -> float | str:
 
 
 LearningRate = Annotated[
-    float | Schedule, PlainValidator(_learning_rate), PlainSerializer(_learning_rate_text)
+    float | Schedule,
+    PlainValidator(_learning_rate),
+    PlainSerializer(_learning_rate_text, return_type=float | str),
 ]
 Distinct = AfterValidator(lambda values: list(dict.fromkeys(values)))  # no duplicates
 Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1), Distinct]

@@ -12,11 +12,20 @@ from pydantic import BaseModel, ValidationError
 import marginctl
 from marginctl.errors import RequestError
 from marginctl.recipe.fields import expected_text, shortened
+from marginctl.recipe.keys import recipe_keys
 from marginctl.utils import yaml
 from marginctl.utils.registry import Registry
 from marginctl.utils.text import did_you_mean, shorten
 
 PUBLISHED = "published.yaml"  # the published values of a paper, in the folder of its recipes
+# names of keys elsewhere, for suggestions
+OTHER_KEYS = {
+    "learning_rate": "lr",
+    "dataset": "name",
+    "loss": "objectives",
+    "seed": "seeds",
+    "num_epochs": "epochs",
+}
 R = TypeVar("R", bound=BaseModel)
 Options = Mapping[str, tuple[str, Any]]  # dotted key -> (option, value or None)
 
@@ -226,7 +235,8 @@ def _error_lines(
         if problem["type"] == "extra_forbidden":
             fields = _fields_at(schema, place[:-1])
             text = f"unknown key '{shorten(key)}': expected one of {', '.join(fields)}."
-            lines.append(f"{where}: {text}{did_you_mean(str(place[-1]), fields)}")
+            near = _key_named(schema, str(place[-1])) or did_you_mean(str(place[-1]), fields)
+            lines.append(f"{where}: {text}{near}")
         elif problem["type"] == "missing":
             advice = f", or give {options[key]}" if key in options else ""
             lines.append(f"{where}: key '{key}' is missing: add it{advice}")
@@ -239,6 +249,13 @@ def _error_lines(
                 f"{where}: {key} = {shortened(problem['input'])}: {expected_text(problem)}"
             )
     return list(dict.fromkeys(lines))
+
+
+def _key_named(schema: type[BaseModel], name: str) -> str:
+    """Return ` Did you mean 'optim.lr'?` for `lr`: the key of a section that has this name."""
+    wanted = OTHER_KEYS.get(name, name)
+    keys = [row.key for row in recipe_keys(schema) if row.key.rpartition(".")[2] == wanted]
+    return f" Did you mean '{keys[0]}'?" if keys else ""
 
 
 def _place(problem: Any, content: Any) -> yaml.KeyPath:

@@ -5,6 +5,7 @@ import pkgutil
 import re
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from marginctl.errors import RequestError
@@ -23,6 +24,7 @@ class Registry(Mapping[str, E]):
     Args:
         label: what error messages call the kind, where that is not `kind`.
         also: what a user can write besides a name, for error messages.
+        other_names: names by which entries are known elsewhere; they are refused with ours.
         check: raises RequestError for an entry of a plug-in that cannot work.
     """
 
@@ -34,9 +36,11 @@ class Registry(Mapping[str, E]):
         *,
         label: str | None = None,
         also: str | None = None,
+        other_names: Mapping[str, str] = MappingProxyType({}),
         check: Callable[[str, E], None] | None = None,
     ) -> None:
         self.kind, self.label, self.also = kind, label or kind, also
+        self._other_names = other_names
         self.builtin = dict(builtin)
         self._entry_type, self._check = entry_type, check
         self._added: dict[str, E] = {}
@@ -55,12 +59,19 @@ class Registry(Mapping[str, E]):
     def find(self, name: str) -> E:
         entries = self._entries()
         if name not in entries:
+            if ours := self.name_of(str(name)):
+                raise RequestError(f"{self.label} '{name}' is named '{ours}' here")
             also = f", or {self.also}" if self.also else ""
             raise RequestError(
                 f"unknown {self.label} '{shorten(str(name))}': expected one of {', '.join(entries)}"
                 f"{also}.{did_you_mean(str(name), entries)}"
             )
         return entries[name]
+
+    def name_of(self, name: str) -> str | None:
+        """Return the name of an entry in another spelling, such as `ArcFace`, or known by it."""
+        plain = name.lower().replace("_", "-")
+        return plain if plain in self else self._other_names.get(plain)
 
     def origin(self, name: str) -> str | None:
         """Return the `package version` or `file.py digest` of a plug-in's entry, else None."""

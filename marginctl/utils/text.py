@@ -11,10 +11,12 @@ MAX_LENGTH = 60
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ` Did you mean 'x'?` for the nearest known word, or an empty string."""
-    near = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    known = list(known)
+    near = get_close_matches(word, known, n=1) or get_close_matches(word.lower(), known, n=1)
     if not near:
         return ""
-    alike = len({unicodedata.normalize("NFKC", name).strip() for name in (word, near[0])}) == 1
+    names = {word, near[0]}
+    alike = len({unicodedata.normalize("NFKC", name).strip() for name in names}) < len(names)
     difference = " They differ in blanks or in the Unicode form." if alike else ""
     return f" Did you mean '{near[0]}'?{difference}"
 

@@ -179,7 +179,7 @@ def test_recipes(marginctl, tmp_path):
     assert on_cpu.json == [row for row in chosen if "GPU" not in row["cost"]]
     assert 0 < len(on_cpu.json) < len(chosen)
     assert marginctl("recipes", "list", "--task", "training").err == (
-        "error: --task training: expected one of uci-cv, train, cosify, transfer\n"
+        "error: unknown task 'training': expected one of uci-cv, train, cosify, transfer\n"
     )
     (tmp_path / "arcgrad" / "smoke" / "a-trial").mkdir(parents=True)
     (tmp_path / "arcgrad" / "smoke" / "a-trial" / "result.json").touch()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from marginctl.data.paths import DATA_DIR_VARIABLE
+from marginctl.data.paths import DATA_DIR_VARIABLE, default_data_dir, resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.registry import Registry
 
@@ -163,6 +163,8 @@ def check_image_set_name(name: str) -> str:
     has_path = name.startswith((FOLDER_PREFIX, LIST_PREFIX)) and not name.endswith(":")
     if not has_path:
         name = name.strip()
+        if IMAGE_SETS.name_of(name) is None and resolve_path(name, default_data_dir()).is_dir():
+            raise RequestError(f"image set '{name}': is a folder: write {FOLDER_PREFIX}{name}")
         IMAGE_SETS.find(name)
     return name
 

@@ -90,7 +90,7 @@ def test_known_names(name):
     ("name", "hint"),
     [
         ("minst", " Did you mean 'mnist'?"),
-        ("CIFAR-10", ""),
+        ("cifar10", " Did you mean 'cifar-10'?"),
         ("folder:", ""),
     ],
 )
