@@ -24,6 +24,7 @@ from marginctl.cli import (
     predict,
     recipes,
     report,
+    runs,
     train,
     transfer,
     uci_cv,
@@ -76,6 +77,7 @@ GROUPS = {
     "recipes": recipes.app,
     "data": data.app,
     "objectives": objectives.app,
+    "runs": runs.app,
 }
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name, epilog=examples.epilog(_name))

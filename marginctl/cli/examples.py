@@ -43,6 +43,10 @@ EXAMPLES = {
         "marginctl recipes keys train",
         "marginctl recipes copy arcgrad/table1 mine.yaml",
     ),
+    "runs": (
+        "marginctl runs list",
+        "marginctl runs remove runs --checkpoints --yes",
+    ),
     "data": (
         "marginctl data list",
         "marginctl data verify iris",

@@ -14,6 +14,7 @@ from marginctl.experiments.records import (
     parse_training_info,
 )
 from marginctl.recipe.image_recipe import ImageRecipe
+from marginctl.runs.disk_usage import CHECKPOINTS
 from marginctl.runs.run_dir import parse_result
 from marginctl.runs.safe_read import CorruptFileError, MissingFileError, read_text
 from marginctl.training import checkpoint
@@ -61,7 +62,7 @@ class LoadedCheckpoint:
 def load_checkpoint(path: Path, kind: str) -> LoadedCheckpoint:
     """Return the last or best checkpoint of a run directory, or the file in its `checkpoints`."""
     path = path.absolute()
-    if path.is_file() and path.parent.name == checkpoint.FOLDER:
+    if path.is_file() and path.parent.name == CHECKPOINTS:
         folder, file, state = path.parent.parent, path, checkpoint.load(path)
     elif is_run_dir(path):
         which = checkpoint.LAST if kind == "last" else checkpoint.BEST

@@ -452,7 +452,8 @@ class TrialRunner:
 
     def _save(self) -> None:
         trainer = self._trainer
-        state = trainer.state_dict()
+        # after the last step, nothing resumes: the optimizer's state is as large as the network
+        state = trainer.network_snapshot() if self._finished else trainer.state_dict()
         self._best_writer.wait()  # a checkpoint never tells of a best epoch that is not written
         if self._metrics:
             state |= {"trial": self._trial.id, "metrics": json.dumps(self._metrics.lines)}

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from marginctl.errors import RequestError
 from marginctl.runs.atomic_io import write_atomically
+from marginctl.runs.disk_usage import CHECKPOINTS
 
-FOLDER = "checkpoints"
 LAST, BEST = "step", "best"
 _NAME = re.compile(r"(step|best)-(\d{9})-([0-9a-f]{16})\.pt")
 
@@ -48,7 +48,7 @@ class _CheckpointState(BaseModel):
     image_size: Annotated[int, Field(ge=1)]
     model: dict[str, DenseTensor]
     objective: dict[str, DenseTensor]
-    optimizer: dict[str, Any] = {}  # the best epoch's checkpoint has neither
+    optimizer: dict[str, Any] = {}  # neither is in that of the best epoch or of the last step
     scaler: dict[str, Any] = {}
 
 
@@ -65,7 +65,7 @@ def save(folder: Path, kind: str, step: int, state: Mapping[str, Any], keep: int
     torch.save(dict(state), content)
     data = content.getvalue()
     name = f"{kind}-{step:09d}-{hashlib.sha256(data).hexdigest()[:16]}.pt"
-    path = folder / FOLDER / name
+    path = folder / CHECKPOINTS / name
     write_atomically(path, data)
     for old in list_checkpoints(folder, kind)[keep:]:
         if old != path:
@@ -94,7 +94,7 @@ class BackgroundWriter:
 
 def list_checkpoints(folder: Path, kind: str) -> list[Path]:
     """Return the checkpoints of a kind, the latest first."""
-    matches = [(_NAME.fullmatch(path.name), path) for path in (folder / FOLDER).glob("*.pt")]
+    matches = [(_NAME.fullmatch(path.name), path) for path in (folder / CHECKPOINTS).glob("*.pt")]
     dated = [
         (int(match[2]), path.lstat().st_mtime_ns, path)
         for match, path in matches

@@ -311,7 +311,7 @@ class Trainer:
         if state["step"] > self.total_steps:
             raise ValueError(f"is at step {state['step']} of {self.total_steps}")
         self.load_weights(state)
-        if "optimizer" in state:  # not in that of the best epoch, where training has ended
+        if "optimizer" in state:  # not where training has ended
             self.optimizer.load_state_dict(state["optimizer"])
             self._scaler.load_state_dict(state["scaler"])
             self._running.load_state(state["running_metrics"])

@@ -92,7 +92,7 @@ def test_the_best_checkpoint_is_the_network_alone(marginctl, tmp_path):
 
 
 def test_an_error_of_the_writing_thread_is_raised_when_it_is_awaited(tmp_path):
-    (tmp_path / checkpoint.FOLDER).write_text("a file in place of the folder")
+    (tmp_path / checkpoint.CHECKPOINTS).write_text("a file in place of the folder")
     writer = checkpoint.BackgroundWriter()
     writer.save(tmp_path, BEST, 1, STATE | {"step": 1}, keep=1)
     with pytest.raises(StorageError):
