@@ -31,6 +31,7 @@ class Finding:
     state: Literal["ok", "note", "problem"]
     text: str  # what was found
     advice: str | None = None  # a suggested fix or next command, or None
+    details: str | None = None  # what --verbose adds
 
 
 def examine(data_dir: Path, out: Path, device: str) -> Iterator[Finding]:
@@ -80,7 +81,7 @@ def _check_packages() -> Iterator[Finding]:
         else:
             advice = f"optional: pip install 'marginctl[{extra[1]}]'"
             yield Finding("extra", "note", f"{extra[1]}: no {required.name}", advice)
-    yield Finding("packages", "ok", ", ".join(installed))
+    yield Finding("packages", "ok", f"{len(installed)} as required", details=", ".join(installed))
 
 
 def _check_device(name: str) -> Iterator[Finding]:
@@ -150,8 +151,8 @@ def _check_data(topic: str, names: list[str], folder: Path, advice: str) -> Iter
             yield Finding(topic, "problem", str(status.detail), fetch)
         elif status.state != "absent":
             present.append(status.name)
-    text = f"{len(present)} of {len(names)}: {', '.join(present)}"
+    text, details = f"{len(present)} of {len(names)}", ", ".join(present) or None
     if len(present) < len(names):
-        yield Finding(topic, "note", text, advice)
+        yield Finding(topic, "note", text, advice, details)
     else:
-        yield Finding(topic, "ok", text)
+        yield Finding(topic, "ok", text, details=details)

@@ -143,3 +143,8 @@ def command(
         (calibrator,) = result.calibrators.values()
         calibrator.save(save)
     log_lines(f"wrote {path}" for path in (figure, save) if path is not None)
+    if save is None:
+        one = "calibrate --method temperature --save calibrator.json"
+        common_options.print_next_step(one, source)
+    elif not is_outputs_file(source):
+        common_options.print_next_step("eval --calibration", save, source)

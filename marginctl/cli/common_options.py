@@ -2,6 +2,8 @@
 
 import json
 import math
+import shlex
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,6 +97,21 @@ def refuse(given: Mapping[str, Any], reason: str) -> None:
     for name, value in given.items():
         if value:
             raise RequestError(f"{name}: {reason}")
+
+
+def print_next_step(command: str, *arguments: object) -> None:
+    """Print the command that usually follows, where a person reads it: on a terminal.
+
+    Args:
+        command: with its options; `arguments` are quoted where they need it.
+    """
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        words = [f"next: marginctl {command}", *(shlex.quote(str(one)) for one in arguments)]
+        print(" ".join(words), file=sys.stderr)
+
+
+def print_same_without_dry_run() -> None:
+    print_next_step(shlex.join(argument for argument in sys.argv[1:] if argument != "--dry-run"))
 
 
 RecipeName = Annotated[

@@ -144,5 +144,8 @@ def inspect(
         document, lines = table.as_json(), data_summary.table_lines(table)
     if json:
         print_json(document)
-    else:
-        print_sentences(lines)
+        return
+    print_sentences(lines)
+    if target is not None:
+        header = ["--no-header"] if no_header else []
+        common_options.print_next_step("uci-cv --csv", path, "--target", target, *header)

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ def command(
     data_dir: common_options.DataDir = None,
     out: common_options.Out = Path("runs"),
     device: common_options.Device = "auto",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Name packages and data sets.")
+    ] = False,
     json: common_options.Json = False,
 ) -> None:
     """Check the installation and suggest fixes.
@@ -34,17 +37,19 @@ def command(
     for finding in examine(data_dir or default_data_dir(), out, device):
         findings.append(finding)
         if not json:
-            _print_finding(console, finding)
+            _print_finding(console, finding, verbose=verbose)
     problems = sum(finding.state == "problem" for finding in findings)
     if json:
         records = [asdict(finding) for finding in findings]
         print_json({"schema": 1, "command": "doctor", "problems": problems, "findings": records})
     if problems:
         raise typer.Exit(1)
+    if not json:
+        common_options.print_next_step("uci-cv --dataset iris")
 
 
-def _print_finding(console: "Console", finding: "Finding") -> None:
-    """Print a finding, with its advice on the next line."""
+def _print_finding(console: "Console", finding: "Finding", *, verbose: bool) -> None:
+    """Print a finding, with its details and its advice on the next lines."""
     from rich.text import Text
 
     from marginctl.utils.text import printable
@@ -52,7 +57,8 @@ def _print_finding(console: "Console", finding: "Finding") -> None:
     labels = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "bold red")}
     label, style = labels[finding.state]
     head = Text.assemble((f"{label:8}", style), (f"{finding.topic:13}", "bold"))
-    for text in [finding.text, *([f"-> {finding.advice}"] if finding.advice else [])]:
+    advice = f"-> {finding.advice}" if finding.advice else None
+    for text in filter(None, (finding.text, finding.details if verbose else None, advice)):
         for line in Text(printable(text)).wrap(console, max(20, console.width - len(head))):
             console.print(head + line, soft_wrap=True)
             head = Text(" " * len(head))

@@ -136,3 +136,7 @@ def command(
 
         reason = draw(title, document["detection"], figure)
         log_lines([f"wrote {figure}" if reason is None else f"{figure}: nothing to plot: {reason}"])
+    if document["run"] is None:
+        common_options.print_next_step("transfer --from", run, "--data", document["data"])
+    elif calibration is None:
+        common_options.print_next_step("calibrate", run)

@@ -39,6 +39,7 @@ def list_(
         row["run by the authors"] = str(row["status"]).removeprefix("run ")
         row["your trials"] = row["your_runs"]
     print_rows(rows, columns)
+    common_options.print_next_step("recipes show", *(row["name"] for row in rows[:1]))
 
 
 @app.command()
@@ -109,3 +110,4 @@ def copy(
     check_outputs({"FILE": target}, [source])
     write_output(target, read_text(source, str(source)))
     print_lines([str(target)])
+    common_options.print_next_step("recipes validate", target)

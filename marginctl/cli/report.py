@@ -183,6 +183,8 @@ def command(
         log_lines([f"figure omitted: {line}" for line in skipped])
     if not explain and not report.tables:
         log_lines(["no finished runs found"])
+    if output is None and report_format == "table":
+        common_options.print_next_step("report --format html --output report.html", *runs)
 
 
 def _canonical(cell: str) -> str:

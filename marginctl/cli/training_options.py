@@ -219,6 +219,7 @@ def run_task(
                 print_json({"schema": 1, "command": task, "dry_run": estimate})
             else:
                 print_sentences(plan_lines(estimate))
+                common_options.print_same_without_dry_run()
         return
     steps = {trial.id: session.steps(trial) for trial in session.unfinished()}
     if prints and not run.quiet and steps:
@@ -250,3 +251,4 @@ def run_task(
             log_lines([f"saved {model.record.chosen}: {save_model}"])
     if outcome.failed:
         raise MarginctlError(*outcome.failed)
+    common_options.print_next_step("report", session.folder)

@@ -198,6 +198,7 @@ def command(
                     f"{count_noun(plan['workers'], 'worker')}, about {plan['seconds']:.0f} s; "
                     f"runs folder: {plan['folder']}"
                 )
+                common_options.print_same_without_dry_run()
             return
         rows = session.rows
         grid = Grid(
@@ -237,6 +238,7 @@ def command(
             log_lines([f"wrote {figure}"])
     if failed:
         raise MarginctlError(*failed)
+    common_options.print_next_step("report", session.folder)
 
 
 def _search(

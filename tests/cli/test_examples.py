@@ -72,25 +72,29 @@ def test_doctor_reports_folders_packages_and_data(marginctl, folder, tmp_path, m
     assert ran.status == 0, ran.out
     assert ran.json["problems"] == 0
     (packages,) = findings_on(ran.json, "packages")
-    assert "torch " in packages["text"]
-    assert "timm " in packages["text"]  # of an extra
+    assert packages["text"] == f"{packages['details'].count(',') + 1} as required"
+    assert "torch " in packages["details"]
+    assert "timm " in packages["details"]  # of an extra
     (uci,) = findings_on(ran.json, "UCI sets")
-    assert uci["text"].startswith("2 of 15: ")  # those that are built in
+    assert (uci["text"], uci["details"].count(",")) == ("2 of 15", 1)  # those that are built in
     assert uci["advice"] == "marginctl data fetch"
     (folder,) = findings_on(ran.json, "data folder")
     assert "created on first use" in folder["text"]
     assert "elsewhere" in folder["advice"]  # its name may be a slip
     text = marginctl("doctor").out
     assert all(topic in text for topic in ("threads", "device", "-> "))
+    assert len(text.splitlines()) <= 14  # 10 topics at most, and their advice
+    assert "torch 2" not in text
+    assert "torch 2" in marginctl("doctor", "-v").out
 
 
 def test_doctor_wraps_between_words(marginctl, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
-    wide = marginctl("doctor").out
+    wide = marginctl("doctor", "-v").out
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda stream: True)
     monkeypatch.setenv("COLUMNS", "70")
-    narrow = re.sub(r"\x1b\[[0-9;]*m", "", marginctl("doctor").out)
+    narrow = re.sub(r"\x1b\[[0-9;]*m", "", marginctl("doctor", "-v").out)
     assert max(map(len, wide.splitlines())) > 70
     assert max(map(len, narrow.splitlines())) <= 70
     for text in (wide, narrow):
