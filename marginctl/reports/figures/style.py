@@ -33,6 +33,8 @@ STYLE: Any = {
     "axes.spines.right": False,
     "hatch.linewidth": 0.6,
     "savefig.dpi": 110,
+    "svg.fonttype": "none",  # text stays text
+    "pdf.fonttype": 42,
     "svg.hashsalt": "marginctl",  # the same ids in every run
     "text.parse_math": False,  # a name is shown as it is, with its dollar signs
     "text.usetex": False,

@@ -50,12 +50,16 @@ class Picture:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of a page: a published one with its cells' verdicts; `anchor` is set by the page."""
+    """A table of a page: a published one with its cells' verdicts; `anchor` is set by the page.
+
+    A table is `folded` if its runs are compared with a published table on the same page.
+    """
 
     table: Table
     reproduction: TableVerdicts | None = None
     figures: tuple[Picture, ...] = ()
     anchor: str = ""
+    folded: bool = False
 
     @property
     def heading(self) -> tuple[str, str]:
@@ -120,9 +124,11 @@ def _sections(report: RunsReport) -> list[Section]:
     other: list[PageTable] = []
     for result in report.published:
         by_paper[result.compared.table.paper].append(PageTable(result.table, result.compared))
+    published = {(one.compared.table.paper, one.compared.table.number) for one in report.published}
     results: list[CVReport | TrainingReport] = [*report.cross_validation, *report.training]
     for one in results:
-        page_table = PageTable(one.table, figures=_pictures(one))
+        folded = (one.runs.paper, one.runs.table) in published
+        page_table = PageTable(one.table, figures=_pictures(one), folded=folded)
         by_paper.get(one.runs.paper, other).append(page_table)
     sections = []
     for paper in papers():
@@ -188,6 +194,7 @@ def render_page(page: Page) -> str:
         style=Markup(style),
         script=Markup(script),
         sections=sections,
+        answers=[one for one in tables if one.table.answers],
         total=segments(verdicts for _, verdicts in published),
         lines=[summary_line(one.anchor, one.table, verdicts) for one, verdicts in published],
         groups=groups,

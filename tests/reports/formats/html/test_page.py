@@ -116,8 +116,31 @@ def test_keyboards_and_screen_readers_can_use_it():
     assert all(a.get("scope") in ("col", "row") for a in parsed.all("th"))
     assert [a["alt"] for a in parsed.all("img")] == ["Ranks"]
     bars = [a for a in parsed.all("svg") if a.get("role") == "img"]
-    assert len(bars) == 2
+    assert len(bars) == 1
     assert all("reproduced" in a["aria-label"] for a in bars)
+
+
+def test_several_published_tables_have_a_bar_in_all():
+    one = Section("Papers", (published(), published()))
+    parsed = ParsedPage(render_page(page(sections=(one,))))
+    bars = [a["aria-label"] for a in parsed.all("svg") if a.get("role") == "img"]
+    assert [label.split(":")[0] for label in bars] == ["12 cells", "6 cells", "6 cells"]
+
+
+def test_answers_come_first_and_link_to_their_tables():
+    answered = replace(table({("iris", "soft"): [run()]}), answers=("Best on iris: soft.",))
+    sections = (*page().sections, Section("Your experiments", (PageTable(answered),)))
+    text = render_page(page(sections=sections))
+    anchor = re.search(r'<li><a href="#(t\d+)">Best on iris: soft.</a>', text).group(1)
+    assert text.index('id="answers"') < text.index('id="summary"')
+    assert re.search(rf'<h3 id="{anchor}">.*?<p class="answer">Best on iris', text, re.DOTALL)
+
+
+def test_runs_of_a_published_table_are_folded_below_it():
+    own = PageTable(table({("iris", "soft"): [run()]}), folded=True)
+    text = render_page(page(sections=(Section("ArcGrad", (published(), own)),)))
+    assert '<details><summary><h3 id="t2">Ours</h3>' in text
+    ParsedPage(text)
 
 
 def test_it_loads_nothing_and_runs_only_its_own_script():
@@ -208,8 +231,8 @@ def test_the_order_of_sources_and_runs_does_not_change_the_page():
 def test_each_verdict_is_in_its_cell_in_the_counts_and_in_the_legend(verdict):
     parsed = ParsedPage(render_page(page()))
     text = f"{SYMBOLS[verdict]} {verdict}"
-    assert parsed.visible.count(f"1 {text}") == 3  # of all tables, of its table, in its notes
-    assert parsed.visible.count(text) == 3 + 2
+    assert parsed.visible.count(f"1 {text}") == 2  # of its table, in its notes
+    assert parsed.visible.count(text) == 2 + 2
     assert f"--{verdict.name}:" in CSS
     assert f".verdict.{verdict.name} " in CSS
 
