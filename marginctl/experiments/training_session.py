@@ -145,7 +145,7 @@ def prepare_train(request: Request) -> Session:
         section = recipe.data_like_source(source.image_size, source.resizing, stream=True)
         recipe = TrainRecipe.model_validate(recipe.model_dump() | {"data": section})
     default_name = f"{recipe.data.name}-{recipe.model}"
-    return Session(**session_fields(recipe, file, request, default_name, source))
+    return Session(**session_fields(recipe, file, request, default_name, source, "weights"))
 
 
 def session_fields(
@@ -153,9 +153,14 @@ def session_fields(
     file: RecipeFile | None,
     request: Request,
     default_name: str,
-    source_model: SourceModel | None = None,
+    source_model: SourceModel | None,
+    source_key: str = "source_model",
 ) -> dict[str, Any]:
-    """Load and check the images of a recipe; return the fields of its session."""
+    """Load and check the images of a recipe; return the fields of its session.
+
+    Args:
+        source_key: of the recipe, which names the source model; for messages.
+    """
     device, data_folder = request.resolve_device(), request.data_folder
     settings = recipe.settings()
     for _, setting_recipe in settings:  # a broken plug-in fails before any training
@@ -179,8 +184,7 @@ def session_fields(
         check_images(stage, images)
         check_logits_fit(images)
         if source_model is not None:
-            key = "weights" if recipe.task == "train" else "source_model"
-            check_source_model(source_model, stage, images, key)
+            check_source_model(source_model, stage, images, source_key)
         check_device(stage, device)
         reference = stage.train.reference_run
         if reference is not None:

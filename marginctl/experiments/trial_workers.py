@@ -118,9 +118,9 @@ class WorkerPool:
     def wait(self, seconds: float) -> list[tuple[Trial, TrialOutcome]]:
         """Forward reports until trials end, at most for some seconds; return how these ended."""
         deadline, ended = time.monotonic() + seconds, list[tuple[Trial, TrialOutcome]]()
-        while not ended and time.monotonic() < deadline:
+        while not ended and (left := deadline - time.monotonic()) > 0:
             busy = [worker for worker in self._workers if worker.trial is not None]
-            connection.wait([worker.pipe for worker in busy], seconds)
+            connection.wait([worker.pipe for worker in busy], left)
             for worker in busy:
                 trial, outcome = worker.trial, worker.receive(self._callback)
                 if trial is not None and outcome is not None:
