@@ -41,12 +41,12 @@ def partition(
         seed, repeat: identify the partition, which is a function of them and of the labels alone.
         outer_fold: in nested cross-validation, the fold whose training rows are partitioned.
     """
-    n = len(labels)
-    stream = () if outer_fold is None else ("inside", outer_fold)
+    name = () if outer_fold is None else ("inside", outer_fold)
+    stream = generator(seed, "partition", repeat, *name)
     if groups is not None:
-        random_state = int(generator(seed, "partition", repeat, *stream).integers(2**31))
+        random_state = int(stream.integers(2**31))
         return _group_folds(labels, groups, folds, bool(stratified), random_state)
-    order = generator(seed, "partition", repeat, *stream).permutation(n)
+    order = stream.permutation(len(labels))
     if stratified == "equal-test-counts":
         rows_by_class = [order[labels[order] == c] for c in np.unique(labels)]
         return [

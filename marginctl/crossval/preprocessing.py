@@ -61,11 +61,6 @@ class Layout:
     # the codes that have a column of their own, by the categorical column
     categories: Mapping[int, Sequence[int]]
 
-    @property
-    def num_inputs(self) -> int:
-        """The number of columns of `expand`."""
-        return len(self.numeric) + len(self.missing) + sum(map(len, self.categories.values()))
-
 
 def layout_of(dataset: TabularDataset) -> Layout:
     """Return the layout of a table: which missing values and which categories have a column."""
@@ -109,7 +104,8 @@ def expand_rows(x: FloatArray, columns: Sequence[Column], layout: Layout) -> Flo
 
 def num_inputs(dataset: TabularDataset) -> int:
     """Return the number of columns of `expand`."""
-    return layout_of(dataset).num_inputs
+    layout = layout_of(dataset)
+    return len(layout.numeric) + len(layout.missing) + sum(map(len, layout.categories.values()))
 
 
 def fit_fold(

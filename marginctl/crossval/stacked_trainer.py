@@ -169,9 +169,7 @@ def train_stack(
     that epoch, is trained no further and is marked as diverged; no other network is affected.
 
     Args:
-        device: a torch device.
         dtype: of weights and arithmetic; float32, and float64 to check against a reference.
-        on_epoch: called after each epoch.
     """
     started = time.perf_counter()
     networks = StackedNetworks(stack, torch.device(device), dtype)

@@ -162,10 +162,8 @@ def fit_model(
     The training rows are all rows, or those that a fixed test split leaves.
 
     Args:
-        dataset: the table.
         objective, protocol: used as they are without a tuning.
         seed: of inner folds, weights and batches.
-        tuning: the candidates.
 
     Raises:
         MarginctlError: the loss is not finite.
