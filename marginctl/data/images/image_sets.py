@@ -53,7 +53,6 @@ def load_ood_datasets(
     Args:
         names: `NAME`, `near=NAME` or `far=NAME`; or `openood`, for the sets of OpenOOD.
         in_distribution: the network's images, whose image size the images of folders get.
-        data_dir: the data folder.
         stream: whether images of folders are decoded batch by batch.
 
     Raises:

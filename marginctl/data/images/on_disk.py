@@ -207,7 +207,6 @@ def load_on_disk(
 
     Args:
         name: an image set's name, `folder:PATH` or `list:PATH`.
-        data_dir: the data folder.
         image_size: height and width of the images that a network gets.
         exclude: a file that lists test images to leave out; see `exclude_images`.
         test_fraction, groups: test split of a folder without splits; see `list_image_folder`.

@@ -5,7 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -31,11 +31,8 @@ Sample = tuple[Tensor, Tensor, int]  # x (3, H, W), colour shift (3,), label
 Batch = tuple[Tensor, Tensor, Tensor]  # x (B, 3, H, W), colour shift (B, 3), y (B,) int64
 
 
-class Transform(Protocol):
-    """Turns a decoded image into tensors."""
-
-    def __call__(self, image: "Image", draw: int) -> tuple[Tensor, Tensor]:
-        """Return x (3, H, W), and the shift (3,) of its channels, for pixels in [0, 1]."""
+# A decoded image and a draw -> x (3, H, W), and the shift (3,) of its channels, in [0, 1].
+Transform = Callable[["Image", int], tuple[Tensor, Tensor]]
 
 
 class DecodedImages(Dataset[Sample | str]):

@@ -4,6 +4,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -45,9 +46,7 @@ def read_table(path: Path, target: str, options: ReadOptions = DEFAULT) -> Tabul
     """Return a table as a data set; its `summary` tells what is used of it.
 
     Args:
-        path: the file.
         target: the column of the class.
-        options: how to read it.
 
     Raises:
         RequestError: the file is no table for classification.
@@ -389,7 +388,6 @@ def read_tables(
         files: each is a data set, named by its file name.
         targets: one for all, or one for each file in the order of the files.
         split: a training and a test file, read after the others.
-        options: how to read them.
 
     Raises:
         RequestError: all problems of all files, one line each.
@@ -399,14 +397,13 @@ def read_tables(
     problems: list[str] = []
     datasets = []
     file_targets = [targets[0]] * len(files) if len(targets) == 1 else targets[: len(files)]
-    for path, target in zip(files, file_targets, strict=True):
-        try:
-            datasets.append(read_table(path, target, options))
-        except RequestError as error:
-            problems += error.lines
+    named = zip(files, file_targets, strict=True)
+    reads = [partial(read_table, path, target, options) for path, target in named]
     if train and test:
+        reads.append(partial(read_train_test_tables, train, test, targets[-1], options))
+    for read in reads:
         try:
-            datasets.append(read_train_test_tables(train, test, targets[-1], options))
+            datasets.append(read())
         except RequestError as error:
             problems += error.lines
     if problems:
