@@ -89,12 +89,11 @@ def calibrate(
             log(f"split {repeat + 1} of {repeats}: {name}")
             fit = method.fit(fit_part, settings.bins)
             fits[name].append(fit)
-            if name == "none":
-                after[name].append(before[-1])
-            else:
+            scores = before[-1]
+            if name != "none":
                 predictions = method.apply(fit.parameters, test_part)
                 scores = score(predictions, test_part.labels, *drawn)
-                after[name].append(scores)
+            after[name].append(scores)
             if not repeat:
                 calibrators[name] = Calibrator(
                     name,

@@ -4,11 +4,9 @@ import warnings
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from marginctl.metrics.arrays import IntArray
 from marginctl.utils.seed import generator
-
-IntArray = NDArray[np.int64]
 
 
 def partition(

@@ -10,12 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from marginctl.crossval.folds import IntArray
 from marginctl.data.tabular.dataset import Column, TabularDataset
-
-FloatArray = NDArray[np.float64]
+from marginctl.metrics.arrays import FloatArray, IntArray
 
 SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)  # of a column that is scaled
 

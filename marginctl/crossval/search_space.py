@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
+from marginctl.metrics.arrays import IntArray
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.tuning import RATES, max_rate, tuning_candidates, with_max_rate
 from marginctl.recipe.uci_cv import Protocol, SearchSpace, Tune, UciCvRecipe
@@ -18,8 +18,6 @@ from marginctl.recipe.uci_cv import Protocol, SearchSpace, Tune, UciCvRecipe
 # own learning rate.
 VARIANT_KEYS = frozenset({"lr", "momentum", "weight_decay"})
 MAX_SETTINGS = 10_000_000  # of a grid: their numbers alone fit into memory
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

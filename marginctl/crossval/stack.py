@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.crossval.folds import IntArray, partition
-from marginctl.crossval.preprocessing import FloatArray, num_inputs
+from marginctl.crossval.folds import partition
+from marginctl.crossval.preprocessing import num_inputs
 from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe.uci_cv import Protocol, SklearnBaseline

@@ -181,11 +181,8 @@ class Trial:
         if source is None:
             return None
         for other, result in results.items():
-            if (
-                self._is_scale_source(other, source.source)
-                and result.diverged is None
-                and result.kappa is not None
-            ):
+            usable = result.diverged is None and self._is_scale_source(other, source.source)
+            if usable and result.kappa is not None:
                 return ResolvedScale(source, result.kappa)
         return None
 

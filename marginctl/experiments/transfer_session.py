@@ -360,11 +360,9 @@ def prediction_rows(
     yield HEADER
     names, classes = _test_image_names(data, images, data_dir), images.classes
     probabilities = softmax(logits)
-    predictions = probabilities.argmax(1)
-    for i, (name, label, predicted) in enumerate(
-        zip(names, images.test_y, predictions, strict=True)
-    ):
-        yield name, classes[label], classes[predicted], f"{probabilities[i, predicted]:.6f}"
+    columns = (names, images.test_y, probabilities.argmax(1), probabilities.max(1))
+    for name, label, predicted, probability in zip(*columns, strict=True):
+        yield name, classes[label], classes[predicted], f"{probability:.6f}"
 
 
 def _test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> list[str]:

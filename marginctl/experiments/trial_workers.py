@@ -204,15 +204,15 @@ class _Reports:
         self._pipe.send(("epoch", (line,)))
 
 
+@dataclass
 class _StopSignal:
     """The signal that the parent received."""
 
-    def __init__(self, value: Any) -> None:
-        self._value = value
+    shared: Any  # its number, or 0
 
     @property
     def received(self) -> int | None:
-        return self._value.value or None
+        return self.shared.value or None
 
 
 def work(pipe: Connection, shared: Any, stop: Any, device: str, workers: int) -> None:

@@ -292,25 +292,20 @@ def _drop_missing(
 ) -> tuple[list[ReadColumn], NDArray[np.int64]]:
     """Return the columns and rows without those that have missing values."""
     rows = len(used)
-    reduced = [
-        replace(c, used=False, values=None) if c.missing > MISSING_FRACTION * rows else c
-        for c in columns
-    ]
+    sparse = [c.name for c in columns if c.used and c.missing > MISSING_FRACTION * rows]
+    if sparse:
+        columns = [replace(c, used=False, values=None) if c.name in sparse else c for c in columns]
+        summary.remarks.append(f"not used, because more than half is missing: {join_names(sparse)}")
     complete = np.ones(rows, bool)
-    for column in reduced:
+    for column in columns:
         if column.values is not None:
             complete &= ~np.isnan(column.values)
-    without = [c.name for c, k in zip(columns, reduced, strict=True) if c.used and not k.used]
-    if without:
-        summary.remarks.append(
-            f"not used, because more than half is missing: {join_names(without)}"
-        )
     if not complete.all():
         summary.remarks.append(
             f"{count_noun(int((~complete).sum()), 'row')} with a missing value were dropped"
         )
     return [
-        c if c.values is None else replace(c, values=c.values[complete]) for c in reduced
+        c if c.values is None else replace(c, values=c.values[complete]) for c in columns
     ], used[complete]
 
 
