@@ -112,8 +112,8 @@ class DaskExecutor(StackExecutor):
         try:
             with _no_warnings():
                 task = self._pool.submit(train_on_worker, numeric_environment(), packed)
-        except Exception as error:
-            future.set_exception(_LostSchedulerError(str(error)))
+        except Exception:  # of any kind: the scheduler is lost
+            future.set_exception(CancelledError())
             return future
         self._submitted.add(task)
         task.add_done_callback(functools.partial(self._forward, future, stack.cost))
@@ -147,7 +147,7 @@ class DaskExecutor(StackExecutor):
                 f"--scheduler {self.address}: {error}: install the same versions there: "
                 f"{RESUME_HINT}"
             )
-        if isinstance(error, CancelledError | _LostSchedulerError):
+        if isinstance(error, CancelledError):
             return MarginctlError(f"lost the dask scheduler at {self.address}: {RESUME_HINT}")
         if isinstance(error, KilledWorker):
             return MarginctlError(
@@ -173,10 +173,6 @@ class DaskExecutor(StackExecutor):
 
 class _MismatchError(Exception):
     """A worker has other versions or more than one thread."""
-
-
-class _LostSchedulerError(Exception):
-    """The scheduler accepts no tasks."""
 
 
 def _resolve_address(address_or_file: str) -> str:

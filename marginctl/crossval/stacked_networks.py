@@ -96,7 +96,6 @@ class StackedLayer:
 def hidden_layers(
     protocol: Protocol, weights: Tensors, gradients: Tensors, running: Tensors
 ) -> list[StackedLayer]:
-    """Return the hidden layers of networks with these tensors."""
     return [
         StackedLayer(protocol, weights, gradients, running, i) for i in range(len(protocol.hidden))
     ]

@@ -27,10 +27,8 @@ class FrozenModules:
     def __init__(self, recipe: ImageRecipe, backbone: Backbone) -> None:
         self.paths: tuple[str, ...] = ()
         self.first_trainable: str | None = None
-        blocks = recipe.trainable_blocks
-        if blocks != "1-4":
-            model = recipe.model
-            self.paths, self.first_trainable = frozen_modules(model, backbone, blocks)
+        if (blocks := recipe.trainable_blocks) != "1-4":
+            self.paths, self.first_trainable = frozen_modules(recipe.model, backbone, blocks)
         self._modules = [backbone.get_submodule(path) for path in self.paths]
         for module in self._modules:
             module.requires_grad_(False)

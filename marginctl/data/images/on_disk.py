@@ -65,6 +65,8 @@ class FileSplit:
 class OnDiskImages:
     """Images for classification in files of any resolution, with a test split.
 
+    Its methods are those of `InMemoryImages`.
+
     The digest covers the list of files (relative path, size in bytes and label), the class names
     and the image size, but not the content of the files, which would take reading them all: a file
     that changes and keeps its size is not noticed.
@@ -128,7 +130,6 @@ class OnDiskImages:
         return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, rows: NDArray[np.int64]) -> Self:
-        """Return the data set with only these training images, in this order."""
         groups = None if self.groups is None else self.groups[rows]
         return replace(self, train=self.train.select(rows), groups=groups)
 
@@ -137,24 +138,19 @@ class OnDiskImages:
         return self.val is not None
 
     def validation_as_test(self) -> Self:
-        """Return the data set with its validation part as test split."""
         assert self.val is not None
         return replace(self, test=self.val, val=None)
 
     def hold_out(self, fit: NDArray[np.int64], validation: NDArray[np.int64]) -> Self:
-        """Return the data set of some training images, with others of them as test split."""
         return replace(self.select(fit), test=self.train.select(validation))
 
     def train_as_test(self) -> Self:
-        """Return the data set with its training images as test split, in order and unaugmented."""
         return replace(self, test=self.train)
 
     def with_labels(self, y: NDArray[np.int64]) -> Self:
-        """Return the data set with other training labels."""
         return replace(self, train=replace(self.train, y=y))
 
     def with_classes(self, classes: Sequence[str]) -> Self:
-        """Return the data set with labels that number `classes`, matched by name."""
         numbers = class_numbers(self.name, self.classes, classes)
         return replace(
             self,
