@@ -1,5 +1,6 @@
 """Trials on images: one setting x objective x seed, computed and resumed as one."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -210,11 +211,7 @@ def expand_trials(
         recipe = setting_recipe.in_stage()
         first_stage = trials[-len(recipe.seeds) * len(recipe.objectives) :]
         data = digests[recipe.data.model_dump_json()]
-        columns = [
-            (seed, objective)
-            for seed in recipe.seeds
-            for objective in sources_first(recipe.objectives)
-        ]
+        columns = itertools.product(recipe.seeds, sources_first(recipe.objectives))
         for i, (seed, objective) in enumerate(columns):
             scale = scales.get(objective)
             trials.append(

@@ -93,17 +93,15 @@ def match(
     """
     nearest: dict[str, str] = {}
     for column, objectives in alternatives.items():
-        targets = {d: published.get((d, column)) for d in selected_on}
-
-        def error(name: str, targets: dict[str, PublishedMean | None] = targets) -> float:
+        mean_errors = {}
+        for name in map(str, objectives):
             errors = [
-                abs(evaluation.cells[d, name].mean - cell.mean)
-                for d, cell in targets.items()
-                if cell is not None and (d, name) in evaluation.cells
+                abs(evaluation.cells[d, name].mean - published[d, column].mean)
+                for d in selected_on
+                if (d, column) in published and (d, name) in evaluation.cells
             ]
-            return statistics.fmean(errors) if errors else 0.0
-
-        nearest[column] = min(map(str, objectives), key=error)
+            mean_errors[name] = statistics.fmean(errors) if errors else 0.0
+        nearest[column] = min(mean_errors, key=mean_errors.__getitem__)
     scored_on = scored_on or selected_on
     cells = {
         (d, column): evaluation.cells[d, name]

@@ -5,13 +5,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from marginctl.data.images.content import UNREADABLE, decoding_problem
 from marginctl.data.images.folders import open_rgb
@@ -142,15 +142,10 @@ class Decoder:
         )
 
 
-def _collate(samples: list[Sample | str]) -> Batch | str:
-    """Return a batch, or the error of its first corrupt image."""
-    decoded = []
-    for sample in samples:
-        if isinstance(sample, str):
-            return sample
-        decoded.append(sample)
-    x, shift, y = zip(*decoded, strict=True)
-    return torch.stack(x), torch.stack(shift), torch.tensor(y)
+def _collate(samples: list[Sample | str]) -> Any:
+    """Return the three tensors of a `Batch`, or the error of its first corrupt image."""
+    errors = [sample for sample in samples if isinstance(sample, str)]
+    return errors[0] if errors else default_collate(samples)
 
 
 def _ignore_signals(worker: int) -> None:
