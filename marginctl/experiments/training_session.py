@@ -163,13 +163,12 @@ def session_fields(
     """
     device, data_folder = request.resolve_device(), request.data_folder
     settings = recipe.settings()
-    for _, setting_recipe in settings:  # a broken plug-in fails before any training
+    recipes = [setting_recipe for _, setting_recipe in settings]
+    for setting_recipe in recipes:  # a broken plug-in fails before any training
         for objective in setting_recipe.objectives:
             check_plugin_parts(objective.spec, 3)
     pairs = load_pairs(recipe.pairs, data_folder)  # before images, which take longer
-    sections = {
-        setting_recipe.data.model_dump_json(): setting_recipe.data for _, setting_recipe in settings
-    }
+    sections = {one.data.model_dump_json(): one.data for one in recipes}
     loaded = {key: load_recipe_images(data, data_folder) for key, data in sections.items()}
     ood = {
         images.digest: load_ood_datasets(
@@ -178,7 +177,7 @@ def session_fields(
         for key, images in loaded.items()
     }
     references: dict[tuple[str, str | None], ReferenceRun] = {}
-    for _, setting_recipe in settings:
+    for setting_recipe in recipes:
         stage = setting_recipe.in_stage()
         images = loaded[stage.data.model_dump_json()]
         check_images(stage, images)
