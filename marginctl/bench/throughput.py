@@ -213,11 +213,7 @@ def flops_per_image(trainer: Trainer) -> float:
 
 
 def add_measurements(
-    result: Result,
-    model: str,
-    timing: TrainingTime,
-    images: int,
-    device_config: DeviceConfig,
+    result: Result, model: str, timing: TrainingTime, images: int, device_config: DeviceConfig
 ) -> None:
     """Add a model's seconds, images per second and model FLOPs utilization to a result."""
     epochs = timing.epochs or [timing.estimate]

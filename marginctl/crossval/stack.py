@@ -87,10 +87,7 @@ class StackResult:
 
 
 def evaluate_network(
-    dataset: TabularDataset,
-    network: NetworkSplit,
-    predicted: IntArray,
-    logits: FloatArray | None,
+    dataset: TabularDataset, network: NetworkSplit, predicted: IntArray, logits: FloatArray | None
 ) -> dict[str, Any]:
     """Return one network's `correct`, `tested`, `metrics`, `confusion` and `right`.
 

@@ -171,10 +171,7 @@ Train = Callable[[dict[CVTrial, Setting], Part], Mapping[CVTrial, CVResult]]
 
 
 def halve(
-    recipe: UciCvRecipe,
-    datasets: Sequence[TabularDataset],
-    published: Cells,
-    train: Train,
+    recipe: UciCvRecipe, datasets: Sequence[TabularDataset], published: Cells, train: Train
 ) -> SearchResult:
     """Run all rounds, each in parts, and keep in memory only the nearest of millions of trials."""
     assert recipe.search is not None

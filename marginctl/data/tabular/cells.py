@@ -439,10 +439,7 @@ def _check_quotes(path: Path, rows: list[list[str]], numbers: list[int], separat
 
 
 def _equal_widths(
-    path: Path,
-    names: list[str],
-    rows: list[list[str]],
-    numbers: Sequence[int],
+    path: Path, names: list[str], rows: list[list[str]], numbers: Sequence[int]
 ) -> list[list[str]]:
     """Return the rows with as many cells as names, or one more where they have row names.
 

@@ -200,11 +200,7 @@ def _category_indices(cells: Sequence[str], categories: Sequence[str]) -> NDArra
 
 
 def _numeric_column(
-    name: str,
-    numbers: Numbers,
-    train: NDArray[np.bool_],
-    words: Counter[str],
-    unread: list[str],
+    name: str, numbers: Numbers, train: NDArray[np.bool_], words: Counter[str], unread: list[str]
 ) -> ReadColumn:
     """Return a column of numbers; `words` and `unread` are its texts that count as missing."""
     values = numbers.values
