@@ -61,8 +61,8 @@ def interpolate(function: Function, p: FloatArray) -> FloatArray:
 def binned(function: Function, p: FloatArray) -> FloatArray:
     """Return the values of the bins of (N,) probabilities; an empty bin keeps the probability."""
     values = np.array([np.nan if v is None else v for v in function["y"]], np.float64)
-    found = values[bin_index(p, len(values))]
-    return np.where(np.isnan(found), p, found)
+    means = values[bin_index(p, len(values))]
+    return np.where(np.isnan(means), p, means)
 
 
 def _fit(outputs: Outputs, fit_one: Callable[[FloatArray, NDArray[np.bool_]], Function]) -> Fit:
