@@ -65,15 +65,10 @@ def run(settings: ThroughputSettings, context: Context) -> Result:
         "seeds": ("seeds", list(range(settings.seeds))),
         "data.subset_size": ("subset_size", subset),
     }
-    session = prepare_train(
-        Request(
-            settings.recipe,
-            options,
-            data_dir=context.data_dir,
-            out=context.out,
-            device=context.device,
-        )
+    request = Request(
+        settings.recipe, options, data_dir=context.data_dir, out=context.out, device=context.device
     )
+    session = prepare_train(request)
     (images,) = session.images.values()
     assert isinstance(images, InMemoryImages)
     for name in settings.models:

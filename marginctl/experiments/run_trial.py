@@ -157,12 +157,7 @@ class TrialRunner:
         self._part = "test" if self._fit is images else "val"
         trained = trial if choice is None else choice.trial
         self._trainer = Trainer(
-            trained.recipe,
-            trained.spec,
-            self._fit,
-            trial.seed,
-            context.device_config,
-            context.world,
+            trained.recipe, trained.spec, self._fit, trial.seed, self._device_config, self._world
         )
         self._metrics: MetricsLog | None = None  # of the main process
         # the metrics of the best epoch, with its number; None before the first evaluation

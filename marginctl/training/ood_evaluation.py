@@ -56,19 +56,13 @@ def predict_ood(
     trainer: Trainer, ood_sets: Sequence[OODDataset], images: ImageDataset, world: World | None
 ) -> list[OODOutputs]:
     """Return the predictions of a network for OOD data sets; every process takes part."""
-    input_format = input_format_of(trainer, images)
-    return [
-        OODOutputs(
-            ood_set.images.name,
-            ood_set.group,
-            ood_set.digest,
-            trainer.predict(
-                batches=AdaptedLoader(ood_set.images, input_format, trainer.device_config, world),
-                split=None,
-            ).outputs,
-        )
-        for ood_set in ood_sets
-    ]
+    input_format, outputs = input_format_of(trainer, images), []
+    for ood_set in ood_sets:
+        name, group = ood_set.images.name, ood_set.group
+        batches = AdaptedLoader(ood_set.images, input_format, trainer.device_config, world)
+        predictions = trainer.predict(batches=batches, split=None)
+        outputs.append(OODOutputs(name, group, ood_set.digest, predictions.outputs))
+    return outputs
 
 
 class AdaptedLoader(BatchLoader):

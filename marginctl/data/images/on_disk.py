@@ -222,18 +222,12 @@ def load_on_disk(
         )
     groups = options.get("groups")
     root, listing = list_image_set(name, data_dir, **options)
-    test = listing.test
+    tested = listing.test
     if exclude is not None:
-        test = exclude_images(test, name, resolve_path(exclude, data_dir))
-    images = OnDiskImages(
-        name,
-        root.absolute(),
-        image_size,
-        listing.classes,
-        make_file_split(name, root, listing.train),
-        make_file_split(name, root, test),
-        None if listing.val is None else make_file_split(name, root, listing.val),
-    )
+        tested = exclude_images(tested, name, resolve_path(exclude, data_dir))
+    train, test = (make_file_split(name, root, rows) for rows in (listing.train, tested))
+    val = None if listing.val is None else make_file_split(name, root, listing.val)
+    images = OnDiskImages(name, root.absolute(), image_size, listing.classes, train, test, val)
     if groups is None:
         return images
     files = [images.train.path(row) for row in range(len(images.train))]

@@ -136,15 +136,8 @@ def inspect_table(path: Path, target: str | None, options: ReadOptions = DEFAULT
     names, every = list(cells.frame), np.arange(rows)
     mark = table_decimal_mark(cells, names, every)
     columns = _read_columns(cells, names, every, np.ones(rows, bool), mark)
-    return TableSummary(
-        cells.name,
-        cells.form,
-        rows,
-        rows,
-        {},
-        columns,
-        cells.remarks + _column_remarks(columns, rows),
-    )
+    remarks = cells.remarks + _column_remarks(columns, rows)
+    return TableSummary(cells.name, cells.form, rows, rows, {}, columns, remarks)
 
 
 def _build_dataset(
