@@ -170,12 +170,10 @@ def session_fields(
     pairs = load_pairs(recipe.pairs, data_folder)  # before images, which take longer
     sections = {one.data.model_dump_json(): one.data for one in recipes}
     loaded = {key: load_recipe_images(data, data_folder) for key, data in sections.items()}
-    ood = {
-        images.digest: load_ood_datasets(
-            recipe.ood, images, data_folder, stream=sections[key].streamed
-        )
-        for key, images in loaded.items()
-    }
+    ood = {}
+    for key, images in loaded.items():
+        stream = sections[key].streamed
+        ood[images.digest] = load_ood_datasets(recipe.ood, images, data_folder, stream=stream)
     references: dict[tuple[str, str | None], ReferenceRun] = {}
     for setting_recipe in recipes:
         stage = setting_recipe.in_stage()
@@ -185,11 +183,9 @@ def session_fields(
         if source_model is not None:
             check_source_model(source_model, stage, images, source_key)
         check_device(stage, device)
-        reference = stage.train.reference_run
+        reference, groups = stage.train.reference_run, stage.train.difficulty_groups
         if reference is not None:
-            references[images.digest, reference] = find_reference_run(
-                reference, images, stage.train.difficulty_groups
-            )
+            references[images.digest, reference] = find_reference_run(reference, images, groups)
     name = runs_name(file, default_name)
     return {
         "name": name,

@@ -84,22 +84,13 @@ class Trial:
     @cached_property
     def candidates(self) -> "list[Trial]":
         """The trial with the objective and the learning rate of each candidate of tuning."""
-        optim = self.recipe.optim
-        start = max_rate(optim.lr)
-        candidates = tuning_candidates(self.objective, self.recipe.candidate_rates, start=start)
-        return [
-            replace(
-                self,
-                objective=objective,
-                recipe=self.recipe.model_copy(
-                    update={
-                        "optim": optim.model_copy(update={"lr": with_max_rate(optim.lr, rate)}),
-                        "tune": None,
-                    }
-                ),
-            )
-            for objective, rate, _ in candidates
-        ]
+        optim, rates, trials = self.recipe.optim, self.recipe.candidate_rates, []
+        candidates = tuning_candidates(self.objective, rates, start=max_rate(optim.lr))
+        for objective, rate, _ in candidates:
+            changed = optim.model_copy(update={"lr": with_max_rate(optim.lr, rate)})
+            recipe = self.recipe.model_copy(update={"optim": changed, "tune": None})
+            trials.append(replace(self, objective=objective, recipe=recipe))
+        return trials
 
     @property
     def candidate_name(self) -> str:

@@ -101,10 +101,8 @@ class CVExecution:
         pending = deque(_groups([trial for trial in trials if not self.load(trial)]))
         if not pending:
             return self.outcome
-        note = changed_data_note(
-            self.folder, (self.run_info(t) for group in pending for t in group)
-        )
-        if note is not None:
+        infos = (self.run_info(trial) for group in pending for trial in group)
+        if (note := changed_data_note(self.folder, infos)) is not None:
             self.callback.message(note)
         workers = max(1, min(workers, sum(len(group[0].stacks) for group in pending)))
         self.executor = executor = cluster or (

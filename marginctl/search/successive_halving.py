@@ -237,16 +237,14 @@ def evaluate(
         cells = accuracies.setdefault(setting.number, {})
         values = cells.setdefault((trial.dataset.name, str(trial.objective)), [])
         values += [a for repeat in records[trial].accuracies for a in repeat]
-    return {
-        number: Evaluation(
-            settings[number],
-            {
-                key: PublishedMean(statistics.fmean(a), statistics.stdev(a), len(a))
-                for key, a in cells.items()
-            },
-        )
-        for number, cells in accuracies.items()
-    }
+    evaluations = {}
+    for number, cells in accuracies.items():
+        means = {
+            key: PublishedMean(statistics.fmean(a), statistics.stdev(a), len(a))
+            for key, a in cells.items()
+        }
+        evaluations[number] = Evaluation(settings[number], means)
+    return evaluations
 
 
 # Called with a part of a round, all its trials, and the cost of those that are to be trained.

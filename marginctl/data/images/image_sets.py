@@ -64,15 +64,10 @@ def load_ood_datasets(
     texts, _ = expand_ood_names(names, in_distribution.name)
     for text in texts:
         group, name = parse_ood_name(text)
-        modes = loading_modes(name)
+        modes, size = loading_modes(name), in_distribution.image_size
+        streamed = modes[0] == "stream" or (stream and "stream" in modes)
         try:
-            images = load_image_set(
-                name,
-                data_dir,
-                in_distribution.image_size,
-                stream=modes[0] == "stream" or (stream and "stream" in modes),
-                test_only=True,
-            )
+            images = load_image_set(name, data_dir, size, stream=streamed, test_only=True)
         except MissingDataError as error:
             missing[text] = error.lines[0]
             continue

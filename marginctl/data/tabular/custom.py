@@ -238,15 +238,12 @@ def _read_columns(
 ) -> list[ReadColumn]:
     """Return each column as it is read from the given rows."""
     frame = _rows(cells, rows)
-    columns = [
-        frame[name].to_numpy(np.float64)
-        if frame[name].dtype.kind in "iuf"
-        else frame[name].tolist()
-        for name in names
-    ]
-    return [
-        read_column(name, column, train, mark) for name, column in zip(names, columns, strict=True)
-    ]
+    columns = []
+    for name in names:
+        numeric = frame[name].dtype.kind in "iuf"
+        values = frame[name].to_numpy(np.float64) if numeric else frame[name].tolist()
+        columns.append(read_column(name, values, train, mark))
+    return columns
 
 
 def _column_remarks(columns: list[ReadColumn], rows: int) -> list[str]:
