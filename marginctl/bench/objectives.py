@@ -62,11 +62,8 @@ def run(settings: ObjectivesSettings, context: Context) -> Result:
             times = ratios(seconds, OURS, REFERENCE)
             ours = result.add(label, times, "x", REFERENCE, spread=middle_half)
             if OTHER_LIBRARY in seconds:
-                measured, times = (
-                    f"{OTHER_LIBRARY}, {label}",
-                    ratios(seconds, OTHER_LIBRARY, REFERENCE),
-                )
-                result.add(measured, times, "x", REFERENCE, spread=middle_half)
+                times = ratios(seconds, OTHER_LIBRARY, REFERENCE)
+                result.add(f"{OTHER_LIBRARY}, {label}", times, "x", REFERENCE, spread=middle_half)
             milliseconds = [1000 * s for s in seconds[REFERENCE]]
             result.add(f"{REFERENCE}, timed with {label}", milliseconds, "ms", spread=middle_half)
             context.report(f"{label}: {ours.median:.2f}x")

@@ -13,16 +13,9 @@ from marginctl.errors import MarginctlError, RequestError
 from marginctl.runs.run_dir import versions
 from marginctl.utils.text import did_you_mean
 
+NAMES = ("uci-cv", "objectives", "train", "kappa", "probe", "throughput", "gpu")
 # name: its module, with SETTINGS, SUITE, QUICK and run
-BENCHMARKS = {
-    "uci-cv": "marginctl.bench.uci_cv",
-    "objectives": "marginctl.bench.objectives",
-    "train": "marginctl.bench.train",
-    "kappa": "marginctl.bench.kappa",
-    "probe": "marginctl.bench.probe",
-    "throughput": "marginctl.bench.throughput",
-    "gpu": "marginctl.bench.gpu",
-}
+BENCHMARKS = {name: f"marginctl.bench.{name.replace('-', '_')}" for name in NAMES}
 
 
 @dataclass(frozen=True)

@@ -65,15 +65,10 @@ def run(settings: ThroughputSettings, context: Context) -> Result:
         "seeds": ("seeds", list(range(settings.seeds))),
         "data.subset_size": ("subset_size", subset),
     }
-    session = prepare_train(
-        Request(
-            settings.recipe,
-            options,
-            data_dir=context.data_dir,
-            out=context.out,
-            device=context.device,
-        )
+    request = Request(
+        settings.recipe, options, data_dir=context.data_dir, out=context.out, device=context.device
     )
+    session = prepare_train(request)
     (images,) = session.images.values()
     assert isinstance(images, InMemoryImages)
     for name in settings.models:
@@ -213,11 +208,7 @@ def flops_per_image(trainer: Trainer) -> float:
 
 
 def add_measurements(
-    result: Result,
-    model: str,
-    timing: TrainingTime,
-    images: int,
-    device_config: DeviceConfig,
+    result: Result, model: str, timing: TrainingTime, images: int, device_config: DeviceConfig
 ) -> None:
     """Add a model's seconds, images per second and model FLOPs utilization to a result."""
     epochs = timing.epochs or [timing.estimate]

@@ -107,18 +107,14 @@ def _time_dataset(
     short = protocol.model_copy(update={"epochs": 1})
     stacks = build_stacks(dataset, parse_preset("soft"), protocol, seed=0)
     networks = protocol.folds * protocol.repeats
-    threads_and_jobs = [
-        (jobs, threads)
-        for jobs, threads in itertools.product(pools, pools)
-        if jobs * threads <= usable_cores()
-    ]
     sides: dict[str, dict[str, Callable[[], object]]] = {
         OURS: {f"{n} processes": partial(_train_stacks, stacks, pools[n]) for n in pools},
         "scikit-learn": {
             f"{jobs} jobs, {threads} threads": partial(
                 _train_sklearn, dataset, protocol, jobs, threads
             )
-            for jobs, threads in threads_and_jobs
+            for jobs, threads in itertools.product(pools, pools)
+            if jobs * threads <= usable_cores()
         },
         "torch loop": {f"{n} threads": partial(_train_loop, stacks[0], n) for n in pools},
     }

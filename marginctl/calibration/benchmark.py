@@ -74,7 +74,7 @@ def calibrate(
     fits: dict[str, list[Fit]] = {name: [] for name in methods}
     after: dict[str, list[Scores]] = {name: [] for name in methods}
     calibrators: dict[str, Calibrator] = {}
-    sizes = (0, 0)
+    sizes, fitted_on = (0, 0), dict[str, Any]()
     for repeat in range(repeats):
         drawn = settings.bins, 0 if repeat else settings.n_bootstrap, settings.seed
         if fit_outputs is None:
@@ -84,17 +84,23 @@ def calibrate(
             fit_part, test_part = fit_outputs, outputs
         if not repeat:
             sizes = len(fit_part.labels), len(test_part.labels)
+            fitted_on = {
+                "name": fit_part.name,
+                "n": len(fit_part.labels),
+                "digest": fit_part.digest(),
+                "data": fit_part.data,
+                "network": fit_part.network,
+            }
         before.append(score(uncalibrated(test_part), test_part.labels, *drawn))
         for name, method in methods.items():
             log(f"split {repeat + 1} of {repeats}: {name}")
             fit = method.fit(fit_part, settings.bins)
             fits[name].append(fit)
-            if name == "none":
-                after[name].append(before[-1])
-            else:
+            scores = before[-1]
+            if name != "none":
                 predictions = method.apply(fit.parameters, test_part)
                 scores = score(predictions, test_part.labels, *drawn)
-                after[name].append(scores)
+            after[name].append(scores)
             if not repeat:
                 calibrators[name] = Calibrator(
                     name,
@@ -103,13 +109,7 @@ def calibrate(
                     fit.parameters,
                     fit.converged,
                     fit.note,
-                    {
-                        "name": fit_part.name,
-                        "n": len(fit_part.labels),
-                        "digest": fit_part.digest(),
-                        "data": fit_part.data,
-                        "network": fit_part.network,
-                    },
+                    fitted_on,
                 )
     document = {
         "schema": 1,

@@ -43,16 +43,6 @@ def fit_histogram(outputs: Outputs, bins: int) -> Fit:
     return _fit(outputs, fit_bins)
 
 
-def apply_isotonic(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
-    """Return the values on each class's line, over their sum."""
-    return _apply(parameters, outputs, interpolate)
-
-
-def apply_histogram(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
-    """Return the values of the bins, over their sum; an empty bin keeps the probability."""
-    return _apply(parameters, outputs, _in_bins)
-
-
 def fit_line(p: FloatArray, positive: NDArray[np.bool_]) -> Function:
     """Return the isotonic function of (N,) probabilities of a class."""
     from sklearn.isotonic import IsotonicRegression
@@ -68,10 +58,11 @@ def interpolate(function: Function, p: FloatArray) -> FloatArray:
     return np.asarray(np.interp(p, x, y))
 
 
-def _in_bins(function: Function, p: FloatArray) -> FloatArray:
+def binned(function: Function, p: FloatArray) -> FloatArray:
+    """Return the values of the bins of (N,) probabilities; an empty bin keeps the probability."""
     values = np.array([np.nan if v is None else v for v in function["y"]], np.float64)
-    binned = values[bin_index(p, len(values))]
-    return np.where(np.isnan(binned), p, binned)
+    means = values[bin_index(p, len(values))]
+    return np.where(np.isnan(means), p, means)
 
 
 def _fit(outputs: Outputs, fit_one: Callable[[FloatArray, NDArray[np.bool_]], Function]) -> Fit:
@@ -82,9 +73,10 @@ def _fit(outputs: Outputs, fit_one: Callable[[FloatArray, NDArray[np.bool_]], Fu
     return Fit({"maps": functions}, True, note if absent else None)
 
 
-def _apply(
+def apply(
     parameters: Mapping[str, Any],
     outputs: Outputs,
+    *,
     evaluate: Callable[[Function, FloatArray], FloatArray],
 ) -> Predictions:
     """Return the calibrated probabilities over their sum; where all are 0, the uncalibrated."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from marginctl.calibration import binning, scaling, temperature
@@ -47,12 +48,12 @@ METHODS = Registry(
         "isotonic": Method(
             "isotonic regression, one-versus-rest, renormalized",
             binning.fit_isotonic,
-            binning.apply_isotonic,
+            partial(binning.apply, evaluate=binning.interpolate),
         ),
         "histogram": Method(
             "histogram binning, one-versus-rest, renormalized",
             binning.fit_histogram,
-            binning.apply_histogram,
+            partial(binning.apply, evaluate=binning.binned),
         ),
     },
     label="calibration method",

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from marginctl.crossval.preprocessing import FloatArray, encode
+from marginctl.crossval.preprocessing import encode
 from marginctl.crossval.stack import Choice, NetworkSplit, Stack, StackResult, evaluate_network
 from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.metrics.arrays import FloatArray
 from marginctl.recipe.uci_cv import SklearnBaseline
 
 MAX_CATEGORIES = 255  # that scikit-learn's histograms can hold

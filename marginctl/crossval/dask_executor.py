@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from marginctl import NUMERICS
-from marginctl.crossval.executors import train
+from marginctl.crossval.executors import StackExecutor, train
 from marginctl.crossval.stack import Stack
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.runs.run_dir import versions
@@ -64,8 +64,8 @@ def train_on_worker(expected: dict[str, Any], packed: bytes) -> dict[str, Any]:
     return {"trained": train(*pickle.loads(packed), cancelled=lambda: task.state == "cancelled")}
 
 
-class DaskExecutor:
-    """Trains on the workers of a dask scheduler.
+class DaskExecutor(StackExecutor):
+    """Trains on the workers of a dask scheduler; each round of a search uses the same connection.
 
     Raises:
         RequestError: dask is not installed, or no scheduler answers at the address.
@@ -112,8 +112,8 @@ class DaskExecutor:
         try:
             with _no_warnings():
                 task = self._pool.submit(train_on_worker, numeric_environment(), packed)
-        except Exception as error:
-            future.set_exception(_LostSchedulerError(str(error)))
+        except Exception:  # of any kind: the scheduler is lost
+            future.set_exception(CancelledError())
             return future
         self._submitted.add(task)
         task.add_done_callback(functools.partial(self._forward, future, stack.cost))
@@ -147,7 +147,7 @@ class DaskExecutor:
                 f"--scheduler {self.address}: {error}: install the same versions there: "
                 f"{RESUME_HINT}"
             )
-        if isinstance(error, CancelledError | _LostSchedulerError):
+        if isinstance(error, CancelledError):
             return MarginctlError(f"lost the dask scheduler at {self.address}: {RESUME_HINT}")
         if isinstance(error, KilledWorker):
             return MarginctlError(
@@ -165,10 +165,7 @@ class DaskExecutor:
         for task in list(self._submitted):
             task.cancel()
 
-    def shutdown(self) -> None:
-        """Do nothing: the next round of a search uses the same connection."""
-
-    def disconnect(self) -> None:
+    def close(self) -> None:
         """Disconnect from the scheduler, which drops the tasks of this command."""
         with contextlib.suppress(Exception):
             self._client.close(timeout=1.0)
@@ -176,10 +173,6 @@ class DaskExecutor:
 
 class _MismatchError(Exception):
     """A worker has other versions or more than one thread."""
-
-
-class _LostSchedulerError(Exception):
-    """The scheduler accepts no tasks."""
 
 
 def _resolve_address(address_or_file: str) -> str:
@@ -217,25 +210,19 @@ def open_dask_executor(
     Raises:
         RequestError: the options contradict each other, or as `DaskExecutor`.
     """
-    if backend == "processes":
-        if scheduler is not None:
-            raise RequestError(f"--scheduler {scheduler}: requires --backend dask: add it")
-        yield None
-        return
-    if scheduler is None:
+    if backend == "processes" and scheduler is not None:
+        raise RequestError(f"--scheduler {scheduler}: requires --backend dask: add it")
+    if backend == "dask" and scheduler is None:
         raise RequestError(
             "--backend dask: --scheduler is missing: name the address, such as tcp://host:8786, "
             "or the file of dask scheduler --scheduler-file"
         )
-    if workers is not None:
+    if backend == "dask" and workers is not None:
         raise RequestError(
             f"--workers {workers}: with --backend dask the cluster's workers train: leave it out"
         )
-    if not needed:
+    if scheduler is None or not needed:
         yield None
         return
-    executor = DaskExecutor(scheduler)
-    try:
+    with contextlib.closing(DaskExecutor(scheduler)) as executor:
         yield executor
-    finally:
-        executor.disconnect()

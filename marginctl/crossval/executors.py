@@ -36,12 +36,15 @@ class StackExecutor(Protocol):
 
     def fatal_error(self, error: BaseException) -> MarginctlError | None:
         """Return the error that ends the command, if `error` is a failure of the executor."""
+        return None
 
     def cancel(self) -> None:
         """Stop the training of stacks at their next epoch."""
+        return
 
     def shutdown(self) -> None:
         """Drop the stacks that have not begun, and wait for the others."""
+        return
 
 
 class CancelledTrainingError(Exception):
@@ -91,7 +94,6 @@ def train(
     """Train a stack with one thread.
 
     Args:
-        device: a torch device.
         outputs: files to make besides the result: PREDICTIONS, NETWORKS.
         report: called with the cost of the epochs since its last call.
         cancelled: returns whether to stop; called at every epoch.
@@ -147,8 +149,8 @@ def one_thread() -> Iterator[None]:
             torch.set_flush_denormal(False)
 
 
-class SerialExecutor:
-    """Trains in this process, within `submit`.
+class SerialExecutor(StackExecutor):
+    """Trains in this process, within `submit`: there is nothing to cancel or to wait for.
 
     Args:
         on_cost: called with the cost of what has been trained so far.
@@ -175,17 +177,8 @@ class SerialExecutor:
     def completed_cost(self) -> float:
         return self._cost
 
-    def fatal_error(self, error: BaseException) -> MarginctlError | None:
-        return None
 
-    def cancel(self) -> None:
-        """Do nothing: no stack is being trained outside `submit`."""
-
-    def shutdown(self) -> None:
-        """Do nothing: no stack is left."""
-
-
-class ProcessExecutor:
+class ProcessExecutor(StackExecutor):
     """Trains in processes of this machine, one thread each.
 
     Cancelling sets a flag that workers read at their next epoch. A worker is never killed: it

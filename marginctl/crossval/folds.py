@@ -4,11 +4,9 @@ import warnings
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from marginctl.metrics.arrays import IntArray
 from marginctl.utils.seed import generator
-
-IntArray = NDArray[np.int64]
 
 
 def partition(
@@ -41,12 +39,12 @@ def partition(
         seed, repeat: identify the partition, which is a function of them and of the labels alone.
         outer_fold: in nested cross-validation, the fold whose training rows are partitioned.
     """
-    n = len(labels)
-    stream = () if outer_fold is None else ("inside", outer_fold)
+    name = () if outer_fold is None else ("inside", outer_fold)
+    stream = generator(seed, "partition", repeat, *name)
     if groups is not None:
-        random_state = int(generator(seed, "partition", repeat, *stream).integers(2**31))
+        random_state = int(stream.integers(2**31))
         return _group_folds(labels, groups, folds, bool(stratified), random_state)
-    order = generator(seed, "partition", repeat, *stream).permutation(n)
+    order = stream.permutation(len(labels))
     if stratified == "equal-test-counts":
         rows_by_class = [order[labels[order] == c] for c in np.unique(labels)]
         return [

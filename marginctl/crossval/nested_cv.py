@@ -37,8 +37,6 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
     first of a tie) is trained on all training rows. Only that network sees the test fold.
 
     Args:
-        stack: with a tuning, or without one.
-        device: a torch device.
         report_cost: called with the cost of every finished epoch.
     """
     started = time.perf_counter()

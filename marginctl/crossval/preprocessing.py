@@ -10,12 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from marginctl.crossval.folds import IntArray
 from marginctl.data.tabular.dataset import Column, TabularDataset
-
-FloatArray = NDArray[np.float64]
+from marginctl.metrics.arrays import FloatArray, IntArray
 
 SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)  # of a column that is scaled
 
@@ -61,11 +58,6 @@ class Layout:
     # the codes that have a column of their own, by the categorical column
     categories: Mapping[int, Sequence[int]]
 
-    @property
-    def num_inputs(self) -> int:
-        """The number of columns of `expand`."""
-        return len(self.numeric) + len(self.missing) + sum(map(len, self.categories.values()))
-
 
 def layout_of(dataset: TabularDataset) -> Layout:
     """Return the layout of a table: which missing values and which categories have a column."""
@@ -109,7 +101,8 @@ def expand_rows(x: FloatArray, columns: Sequence[Column], layout: Layout) -> Flo
 
 def num_inputs(dataset: TabularDataset) -> int:
     """Return the number of columns of `expand`."""
-    return layout_of(dataset).num_inputs
+    layout = layout_of(dataset)
+    return len(layout.numeric) + len(layout.missing) + sum(map(len, layout.categories.values()))
 
 
 def fit_fold(

@@ -25,8 +25,7 @@ class ReferenceNetwork(nn.Module):
         shift, factor = scaling_statistics(
             encode(dataset, split.train)[split.train], stack.protocol.scaling
         )
-        self.register_buffer("shift", torch.as_tensor(shift))
-        self.register_buffer("factor", torch.as_tensor(factor))
+        self.shift, self.factor = torch.as_tensor(shift), torch.as_tensor(factor)
         layers: list[nn.Module] = []
         protocol = stack.protocol
         for i, (inputs, outputs) in enumerate(itertools.pairwise(widths), 1):
@@ -58,7 +57,7 @@ class ReferenceNetwork(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """Return the features (N, width) of encoded, unscaled float64 rows (N, d)."""
-        scaled = (x - self.get_buffer("shift")) * self.get_buffer("factor")
+        scaled = (x - self.shift) * self.factor
         features: Tensor = self.layers(scaled.to(self.dtype))
         return features
 

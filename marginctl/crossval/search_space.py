@@ -3,13 +3,13 @@
 import math
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from marginctl.errors import RequestError
+from marginctl.metrics.arrays import IntArray
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.tuning import RATES, max_rate, tuning_candidates, with_max_rate
 from marginctl.recipe.uci_cv import Protocol, SearchSpace, Tune, UciCvRecipe
@@ -18,8 +18,6 @@ from marginctl.recipe.uci_cv import Protocol, SearchSpace, Tune, UciCvRecipe
 # own learning rate.
 VARIANT_KEYS = frozenset({"lr", "momentum", "weight_decay"})
 MAX_SETTINGS = 10_000_000  # of a grid: their numbers alone fit into memory
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,7 @@ class Setting:
     changed: dict[str, Any]  # the keys of the grid with this setting's values
 
     def with_repeats(self, repeats: int) -> "Setting":
-        protocol = self.protocol.model_copy(update={"repeats": repeats})
-        return Setting(self.number, protocol, self.changed)
+        return replace(self, protocol=self.protocol.model_copy(update={"repeats": repeats}))
 
     def __str__(self) -> str:
         return format_setting(self.changed)
@@ -50,7 +47,6 @@ class Candidate:
 
 
 def grid_size(space: SearchSpace) -> int:
-    """Return the number of settings of a space's grid."""
     return math.prod(len(values) for values in space.protocol.values())
 
 
@@ -160,7 +156,6 @@ def alternatives(space: SearchSpace, column: ParsedObjective) -> list[ParsedObje
 
 
 def column_alternatives(recipe: UciCvRecipe) -> dict[str, list[ParsedObjective]]:
-    """Return the alternative objectives of every column of a search."""
     assert recipe.search is not None
     return {str(column): alternatives(recipe.search, column) for column in recipe.objectives}
 

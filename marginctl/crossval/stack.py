@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.crossval.folds import IntArray, partition
-from marginctl.crossval.preprocessing import FloatArray, num_inputs
+from marginctl.crossval.folds import partition
+from marginctl.crossval.preprocessing import num_inputs
 from marginctl.crossval.search_space import VARIANT_KEYS, Candidate
 from marginctl.data.tabular.dataset import TabularDataset
+from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe.uci_cv import Protocol, SklearnBaseline
@@ -86,10 +87,7 @@ class StackResult:
 
 
 def evaluate_network(
-    dataset: TabularDataset,
-    network: NetworkSplit,
-    predicted: IntArray,
-    logits: FloatArray | None,
+    dataset: TabularDataset, network: NetworkSplit, predicted: IntArray, logits: FloatArray | None
 ) -> dict[str, Any]:
     """Return one network's `correct`, `tested`, `metrics`, `confusion` and `right`.
 
@@ -135,7 +133,7 @@ class Stack:
     # the stack holds the networks first .. last - 1, numbered repeat * folds + fold
     first: int
     last: int
-    tuning: "StackTuning | None" = None  # candidates of nested cross-validation, if any
+    tuning: StackTuning | None = None  # candidates of nested cross-validation, if any
     # splits to use instead of those of the folds
     custom_splits: tuple[NetworkSplit, ...] | None = None
     # the protocols where there are several, `protocol` among them; they differ in `VARIANT_KEYS`
@@ -144,26 +142,25 @@ class Stack:
 
     @cached_property
     def networks(self) -> list[NetworkSplit]:
-        """The splits of the stack's networks, those with most training rows first."""
-        if self.custom_splits is not None:
-            return self._sorted(self.custom_splits)
-        splits = []
-        tests: dict[int, list[IntArray]] = {}
+        """The splits of the stack's networks, by number of batches, most first.
+
+        Networks that take the same steps are neighbours, as the optimizer needs.
+        """
+        splits = self._fold_splits() if self.custom_splits is None else self.custom_splits
+        return sorted(splits, key=lambda n: (-self.num_batches(n), n.variant, -len(n.train)))
+
+    def _fold_splits(self) -> Iterator[NetworkSplit]:
+        rows, tests = np.arange(self.dataset.num_rows), dict[int, list[IntArray]]()
         for number in range(self.first, self.last):
             repeat, fold = divmod(number, self.folds)
-            if repeat not in tests:
-                tests[repeat] = self._test_rows(repeat)
+            if self.dataset.fixed_test is not None:
+                tests[repeat] = [np.sort(self.dataset.fixed_test)]
+            elif repeat not in tests:
+                tests[repeat] = self._partition(rows, self.folds, repeat)
             test = tests[repeat][fold]
-            train = np.delete(np.arange(self.dataset.num_rows), test)
-            splits += [
-                NetworkSplit(repeat, fold, train, test, variant)
-                for variant in range(len(self.variants))
-            ]
-        return self._sorted(splits)
-
-    def _sorted(self, splits: Iterable[NetworkSplit]) -> list[NetworkSplit]:
-        """Sort by number of batches, most first; the optimizer's groups stay contiguous."""
-        return sorted(splits, key=lambda n: (-self.num_batches(n), n.variant, -len(n.train)))
+            train = np.delete(rows, test)
+            for variant in range(len(self.variants)):
+                yield NetworkSplit(repeat, fold, train, test, variant)
 
     def num_batches(self, network: NetworkSplit) -> int:
         return -(-len(network.train) // self.protocol.batch_size)
@@ -176,11 +173,6 @@ class Stack:
     @property
     def folds(self) -> int:
         return num_folds(self.dataset, self.protocol)
-
-    def _test_rows(self, repeat: int) -> list[IntArray]:
-        if self.dataset.fixed_test is not None:
-            return [np.sort(self.dataset.fixed_test)]
-        return self._partition(np.arange(self.dataset.num_rows), self.folds, repeat)
 
     @property
     def by_number(self) -> list[NetworkSplit]:
@@ -231,15 +223,13 @@ class Stack:
             return _training_cost(self.dataset, self.protocol, count, fraction)
         inner = fraction * (1 - 1 / self.tuning.inner_folds)
         protocols = [candidate.setting.protocol for candidate in self.tuning.candidates]
-        search = [
-            _training_cost(self.dataset, p, count * self.tuning.inner_folds, inner)
-            for p in protocols
-        ]
         # the choices are not known yet: assume that each candidate is chosen equally often
-        final = [
-            _training_cost(self.dataset, p, count / len(protocols), fraction) for p in protocols
-        ]
-        return sum(search) + sum(final)
+        rounds = ((count * self.tuning.inner_folds, inner), (count / len(protocols), fraction))
+        return sum(
+            _training_cost(self.dataset, p, networks, part)
+            for networks, part in rounds
+            for p in protocols
+        )
 
 
 def _seconds_per_network(baseline: SklearnBaseline, dataset: TabularDataset) -> float:

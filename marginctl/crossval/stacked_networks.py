@@ -15,6 +15,8 @@ from marginctl.crossval.stack import Stack, initial_weights
 from marginctl.objectives.functional import ObjectiveFunction
 from marginctl.recipe.uci_cv import Protocol
 
+Tensors = dict[str, Tensor]  # of stacked networks, by name
+
 EPSILON, MOMENTUM = 1e-5, 0.1  # of batch normalisation, as PyTorch's defaults
 _relu_backward = torch.ops.aten.threshold_backward.grad_input
 
@@ -45,12 +47,7 @@ class StackedLayer:
     """
 
     def __init__(
-        self,
-        protocol: Protocol,
-        weights: dict[str, Tensor],
-        gradients: dict[str, Tensor],
-        running: dict[str, Tensor],
-        i: int,
+        self, protocol: Protocol, weights: Tensors, gradients: Tensors, running: Tensors, i: int
     ) -> None:
         norm = protocol.batch_norm
         self.weight = weights[f"weight{i}"]  # (S', in, out)
@@ -97,26 +94,17 @@ class StackedLayer:
 
 
 def hidden_layers(
-    protocol: Protocol,
-    weights: dict[str, Tensor],
-    gradients: dict[str, Tensor],
-    running: dict[str, Tensor],
+    protocol: Protocol, weights: Tensors, gradients: Tensors, running: Tensors
 ) -> list[StackedLayer]:
-    """Return the hidden layers of networks with these tensors."""
-    tensors = (weights, gradients, running)
-    return [StackedLayer(protocol, *tensors, i) for i in range(len(protocol.hidden))]
+    return [
+        StackedLayer(protocol, weights, gradients, running, i) for i in range(len(protocol.hidden))
+    ]
 
 
 class _StackedBatchNorm:
     """Batch normalisation over the valid rows of each network, as `torch.nn.BatchNorm1d`."""
 
-    def __init__(
-        self,
-        weights: dict[str, Tensor],
-        gradients: dict[str, Tensor],
-        running: dict[str, Tensor],
-        i: int,
-    ) -> None:
+    def __init__(self, weights: Tensors, gradients: Tensors, running: Tensors, i: int) -> None:
         self.weight = weights[f"norm_weight{i}"].unsqueeze(1)  # (S', 1, width)
         self.bias = weights[f"norm_bias{i}"].unsqueeze(1)
         self.weight_gradient = gradients[f"norm_weight{i}"].unsqueeze(1)
@@ -160,9 +148,9 @@ class _Views:
     """Views of the tensors of the first S' networks of a stack."""
 
     layers: list[StackedLayer]
-    weights: dict[str, Tensor]
-    gradients: dict[str, Tensor]
-    state: dict[str, Tensor]
+    weights: Tensors
+    gradients: Tensors
+    state: Tensors
 
 
 class StackedNetworks:
@@ -219,7 +207,7 @@ class StackedNetworks:
         self.batch_counts = [stack.num_batches(network) for network in stack.networks]
         self.updated_state = [name for name in self.state if name not in not_updated]
         # running statistics of batch normalisation
-        self.running: dict[str, Tensor] = {}
+        self.running: Tensors = {}
         for i, width in enumerate(protocol.hidden if protocol.batch_norm != "none" else []):
             self.running[f"mean{i}"] = self._tensor(np.zeros((len(initial), width)))
             self.running[f"variance{i}"] = self._tensor(np.ones((len(initial), width)))
@@ -237,18 +225,18 @@ class StackedNetworks:
         x.sub_(self.shift).mul_(self.factor)
         return x if self.fill is None else torch.where(x.isnan(), self.fill, x)
 
-    def views(self, count: int) -> "_Views":
+    def views(self, count: int) -> _Views:
         """Return views of the first `count` networks' tensors."""
         if count not in self._views:
-            weights = {name: weight[:count] for name, weight in self.weights.items()}
-            gradients = {name: gradient[:count] for name, gradient in self.gradients.items()}
-            state = {name: value[:count] for name, value in self.state.items()}
-            running = {name: value[:count] for name, value in self.running.items()}
+            weights, gradients, state, running = (
+                {name: value[:count] for name, value in tensors.items()}
+                for tensors in (self.weights, self.gradients, self.state, self.running)
+            )
             layers = hidden_layers(self.stack.protocol, weights, gradients, running)
             self._views[count] = _Views(layers, weights, gradients, state)
         return self._views[count]
 
-    def _schedule_values(self) -> dict[str, Tensor]:
+    def _schedule_values(self) -> Tensors:
         """Return the scheduled values by step, for each number of batches (steps + 1, K)."""
         epochs, most = self.stack.protocol.epochs, max(self.batch_counts)
         steps = [*itertools.product(range(epochs), range(most)), (epochs, 0)]
@@ -282,12 +270,7 @@ class StackedNetworks:
 
     @torch.no_grad()
     def backward(
-        self,
-        x: Tensor,
-        y: Tensor,
-        valid: Tensor | None,
-        row_weight: Tensor,
-        rows: BatchRows,
+        self, x: Tensor, y: Tensor, valid: Tensor | None, row_weight: Tensor, rows: BatchRows
     ) -> Tensor:
         """Write the gradient of each network's mean loss; return the loss of each row (S', B).
 

@@ -136,19 +136,11 @@ def epoch_batches(counts: list[int], size: int, networks: StackedNetworks) -> li
         longest = max(active)
         count = torch.tensor(active, device=networks.device)
         valid = torch.arange(longest, device=networks.device) < count[:, None]
-        batch_weight = count / torch.tensor(counts[: len(active)], device=networks.device)
-        row_weight = valid.to(networks.dtype) / count[:, None]
-        batches.append(
-            Batch(
-                number,
-                start,
-                start + longest,
-                valid if longest != min(active) else None,
-                row_weight,
-                batch_weight.to(networks.dtype),
-                BatchRows.from_weights(row_weight),
-            )
-        )
+        fraction = count / torch.tensor(counts[: len(active)], device=networks.device)
+        row_weight, weight = valid.to(networks.dtype) / count[:, None], fraction.to(networks.dtype)
+        mask = valid if longest != min(active) else None
+        rows = BatchRows.from_weights(row_weight)
+        batches.append(Batch(number, start, start + longest, mask, row_weight, weight, rows))
     return batches
 
 
@@ -169,9 +161,7 @@ def train_stack(
     that epoch, is trained no further and is marked as diverged; no other network is affected.
 
     Args:
-        device: a torch device.
         dtype: of weights and arithmetic; float32, and float64 to check against a reference.
-        on_epoch: called after each epoch.
     """
     started = time.perf_counter()
     networks = StackedNetworks(stack, torch.device(device), dtype)

@@ -12,19 +12,13 @@ from torch import Tensor
 
 from marginctl.crossval.executors import one_thread
 from marginctl.crossval.nested_cv import train_and_choose
-from marginctl.crossval.preprocessing import (
-    FloatArray,
-    Layout,
-    expand,
-    expand_rows,
-    fit_fold,
-    layout_of,
-)
+from marginctl.crossval.preprocessing import Layout, expand, expand_rows, fit_fold, layout_of
 from marginctl.crossval.search_space import Candidate, Setting
 from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
 from marginctl.crossval.stacked_networks import StackedNetworks, hidden_layers
 from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.errors import MarginctlError
+from marginctl.metrics.arrays import FloatArray
 from marginctl.objectives.functional import ObjectiveFunction
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.recipe.uci_cv import Protocol
@@ -162,10 +156,8 @@ def fit_model(
     The training rows are all rows, or those that a fixed test split leaves.
 
     Args:
-        dataset: the table.
         objective, protocol: used as they are without a tuning.
         seed: of inner folds, weights and batches.
-        tuning: the candidates.
 
     Raises:
         MarginctlError: the loss is not finite.

@@ -1,7 +1,7 @@
 """The state of each data set in the data folder."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from marginctl.data.images.in_memory import find_in_memory, load_in_memory
@@ -35,8 +35,6 @@ def dataset_status(name: str, data_dir: Path, *, read: bool = True) -> DatasetSt
     """Return the state of a UCI data set or an image set, after a comparison with its digest.
 
     Args:
-        name: the data set's name.
-        data_dir: the data folder.
         read: whether images are read, or their files only looked up; for sets on disk, the lists
             are read and every file is looked up.
 
@@ -47,9 +45,10 @@ def dataset_status(name: str, data_dir: Path, *, read: bool = True) -> DatasetSt
         entry = IMAGE_SETS[name]
         features = 64 if name == "digits" else None
         size = (entry.num_classes, features, sum(entry.num_images))
-        status = DatasetStatus(name, *size, *_image_state(name, data_dir, read=read))
-        return replace(
-            status,
+        return DatasetStatus(
+            name,
+            *size,
+            *_image_state(name, data_dir, read=read),
             parts=entry.part_sizes,
             split=entry.split,
             metric=entry.metric,

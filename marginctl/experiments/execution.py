@@ -57,8 +57,7 @@ def run_trials(
         if pending:
             session.write_recipe()
             infos = (session.run_info(t) for t in pending if scale_source(t.spec) is None)
-            note = changed_data_note(session.folder, infos)
-            if note is not None:
+            if (note := changed_data_note(session.folder, infos)) is not None:
                 callback.message(note)
         attempts = Attempts(session, session.device, checkpoints, signals, callback, world)
         count = worker_count(session, pending, workers)

@@ -85,14 +85,8 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31)
-        dataset = TabularDataset(
-            "the table",
-            x,
-            numbers.astype(np.int64),
-            tuple(map(str, labels)),
-            columns,
-            groups=group_numbers,
-        )
+        classes, indices = tuple(map(str, labels)), numbers.astype(np.int64)
+        dataset = TabularDataset("the table", x, indices, classes, columns, groups=group_numbers)
         self.classes_ = labels
         self.model_ = fit_model(dataset, objective, protocol, int(seed), tuning)
         return self

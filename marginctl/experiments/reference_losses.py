@@ -27,13 +27,8 @@ def reference_losses(
         raise RequestError(*problems, f"{name}: has no valid checkpoint: train it again")
     _, state = latest
     recipe, spec = evaluation_recipe(reference.run), resolved_spec(reference.run)
-    trainer = Trainer(
-        recipe,
-        spec,
-        images.train_as_test(),
-        reference.run.seed,
-        device_config_for(str(device), recipe.train.precision),
-    )
+    config = device_config_for(str(device), recipe.train.precision)
+    trainer = Trainer(recipe, spec, images.train_as_test(), reference.run.seed, config)
     try:
         trainer.load_weights(state)
     except MISMATCH_ERRORS as error:

@@ -157,15 +157,11 @@ class TrialRunner:
         self._part = "test" if self._fit is images else "val"
         trained = trial if choice is None else choice.trial
         self._trainer = Trainer(
-            trained.recipe,
-            trained.spec,
-            self._fit,
-            trial.seed,
-            context.device_config,
-            context.world,
+            trained.recipe, trained.spec, self._fit, trial.seed, self._device_config, self._world
         )
         self._metrics: MetricsLog | None = None  # of the main process
-        self._best: dict[str, Any] | None = None  # the metrics of the best epoch
+        # the metrics of the best epoch, with its number; None before the first evaluation
+        self.best: dict[str, Any] | None = None
         self._stopped_early = False
         self._saved_at = time.monotonic()
         self._best_writer = checkpoint.BackgroundWriter()
@@ -193,7 +189,7 @@ class TrialRunner:
         diagnostics = Diagnostics(trainer, self._fit, self._world, losses)
         if self._world.is_main_process:
             self._metrics = MetricsLog(self._run_dir.path / "metrics.jsonl", lines)
-        self._best, self._stopped_early = self._world.broadcast_object(
+        self.best, self._stopped_early = self._world.broadcast_object(
             self._progress(lines) if self._metrics else None
         )
         diverged = None
@@ -205,11 +201,6 @@ class TrialRunner:
                 diverged = str(error)
         self._best_writer.wait()
         return diverged
-
-    @property
-    def best(self) -> Mapping[str, Any] | None:
-        """The metrics of the best epoch, with its number; None before the first evaluation."""
-        return self._best
 
     @property
     def seconds(self) -> float:
@@ -311,10 +302,10 @@ class TrialRunner:
             self._callback.epoch(trial, line)
         if self._part in line:
             record = {"epoch": trainer.epoch, **line[self._part]}
-            if self._best is None or self._score(record) > self._score(self._best):
-                self._best = record
+            if self.best is None or self._score(record) > self._score(self.best):
+                self.best = record
                 self._save_best()
-            self._stopped_early = self._out_of_patience(self._best, trainer.epoch)
+            self._stopped_early = self._out_of_patience(self.best, trainer.epoch)
         request = self._checkpoint_request()
         if self._finished or request is not None:
             self._save()
@@ -373,7 +364,7 @@ class TrialRunner:
         }
         if self._part == "val":
             selected = {"last": test, "best": test, "selection": SELECTED_ON_VALIDATION}
-            selected["validation"] = self._best
+            selected["validation"] = self.best
         choice = self._choice
         if choice is not None:
             selected |= {"candidates": choice.candidates, "chosen": choice.trial.candidate_name}

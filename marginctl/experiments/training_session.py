@@ -145,7 +145,7 @@ def prepare_train(request: Request) -> Session:
         section = recipe.data_like_source(source.image_size, source.resizing, stream=True)
         recipe = TrainRecipe.model_validate(recipe.model_dump() | {"data": section})
     default_name = f"{recipe.data.name}-{recipe.model}"
-    return Session(**session_fields(recipe, file, request, default_name, source))
+    return Session(**session_fields(recipe, file, request, default_name, source, "weights"))
 
 
 def session_fields(
@@ -153,40 +153,39 @@ def session_fields(
     file: RecipeFile | None,
     request: Request,
     default_name: str,
-    source_model: SourceModel | None = None,
+    source_model: SourceModel | None,
+    source_key: str = "source_model",
 ) -> dict[str, Any]:
-    """Load and check the images of a recipe; return the fields of its session."""
+    """Load and check the images of a recipe; return the fields of its session.
+
+    Args:
+        source_key: of the recipe, which names the source model; for messages.
+    """
     device, data_folder = request.resolve_device(), request.data_folder
     settings = recipe.settings()
-    for _, setting_recipe in settings:  # a broken plug-in fails before any training
+    recipes = [setting_recipe for _, setting_recipe in settings]
+    for setting_recipe in recipes:  # a broken plug-in fails before any training
         for objective in setting_recipe.objectives:
             check_plugin_parts(objective.spec, 3)
     pairs = load_pairs(recipe.pairs, data_folder)  # before images, which take longer
-    sections = {
-        setting_recipe.data.model_dump_json(): setting_recipe.data for _, setting_recipe in settings
-    }
+    sections = {one.data.model_dump_json(): one.data for one in recipes}
     loaded = {key: load_recipe_images(data, data_folder) for key, data in sections.items()}
-    ood = {
-        images.digest: load_ood_datasets(
-            recipe.ood, images, data_folder, stream=sections[key].streamed
-        )
-        for key, images in loaded.items()
-    }
+    ood = {}
+    for key, images in loaded.items():
+        stream = sections[key].streamed
+        ood[images.digest] = load_ood_datasets(recipe.ood, images, data_folder, stream=stream)
     references: dict[tuple[str, str | None], ReferenceRun] = {}
-    for _, setting_recipe in settings:
+    for setting_recipe in recipes:
         stage = setting_recipe.in_stage()
         images = loaded[stage.data.model_dump_json()]
         check_images(stage, images)
         check_logits_fit(images)
         if source_model is not None:
-            key = "weights" if recipe.task == "train" else "source_model"
-            check_source_model(source_model, stage, images, key)
+            check_source_model(source_model, stage, images, source_key)
         check_device(stage, device)
-        reference = stage.train.reference_run
+        reference, groups = stage.train.reference_run, stage.train.difficulty_groups
         if reference is not None:
-            references[images.digest, reference] = find_reference_run(
-                reference, images, stage.train.difficulty_groups
-            )
+            references[images.digest, reference] = find_reference_run(reference, images, groups)
     name = runs_name(file, default_name)
     return {
         "name": name,

@@ -1,5 +1,6 @@
 """Trials on images: one setting x objective x seed, computed and resumed as one."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -83,22 +84,13 @@ class Trial:
     @cached_property
     def candidates(self) -> "list[Trial]":
         """The trial with the objective and the learning rate of each candidate of tuning."""
-        optim = self.recipe.optim
-        start = max_rate(optim.lr)
-        candidates = tuning_candidates(self.objective, self.recipe.candidate_rates, start=start)
-        return [
-            replace(
-                self,
-                objective=objective,
-                recipe=self.recipe.model_copy(
-                    update={
-                        "optim": optim.model_copy(update={"lr": with_max_rate(optim.lr, rate)}),
-                        "tune": None,
-                    }
-                ),
-            )
-            for objective, rate, _ in candidates
-        ]
+        optim, rates, trials = self.recipe.optim, self.recipe.candidate_rates, []
+        candidates = tuning_candidates(self.objective, rates, start=max_rate(optim.lr))
+        for objective, rate, _ in candidates:
+            changed = optim.model_copy(update={"lr": with_max_rate(optim.lr, rate)})
+            recipe = self.recipe.model_copy(update={"optim": changed, "tune": None})
+            trials.append(replace(self, objective=objective, recipe=recipe))
+        return trials
 
     @property
     def candidate_name(self) -> str:
@@ -181,11 +173,8 @@ class Trial:
         if source is None:
             return None
         for other, result in results.items():
-            if (
-                self._is_scale_source(other, source.source)
-                and result.diverged is None
-                and result.kappa is not None
-            ):
+            usable = result.diverged is None and self._is_scale_source(other, source.source)
+            if usable and result.kappa is not None:
                 return ResolvedScale(source, result.kappa)
         return None
 
@@ -213,11 +202,7 @@ def expand_trials(
         recipe = setting_recipe.in_stage()
         first_stage = trials[-len(recipe.seeds) * len(recipe.objectives) :]
         data = digests[recipe.data.model_dump_json()]
-        columns = [
-            (seed, objective)
-            for seed in recipe.seeds
-            for objective in sources_first(recipe.objectives)
-        ]
+        columns = itertools.product(recipe.seeds, sources_first(recipe.objectives))
         for i, (seed, objective) in enumerate(columns):
             scale = scales.get(objective)
             trials.append(

@@ -360,11 +360,9 @@ def prediction_rows(
     yield HEADER
     names, classes = _test_image_names(data, images, data_dir), images.classes
     probabilities = softmax(logits)
-    predictions = probabilities.argmax(1)
-    for i, (name, label, predicted) in enumerate(
-        zip(names, images.test_y, predictions, strict=True)
-    ):
-        yield name, classes[label], classes[predicted], f"{probabilities[i, predicted]:.6f}"
+    columns = (names, images.test_y, probabilities.argmax(1), probabilities.max(1))
+    for name, label, predicted, probability in zip(*columns, strict=True):
+        yield name, classes[label], classes[predicted], f"{probability:.6f}"
 
 
 def _test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> list[str]:
@@ -373,11 +371,9 @@ def _test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> 
         return [images.test.path(row) for row in range(len(images.test))]
     if data.name.startswith(FOLDER_PREFIX):
         root = resolve_path(data.name.removeprefix(FOLDER_PREFIX), data_dir)
+        groups = recipe_groups(data, data_dir)
         _, test = folders.list_image_folder(
-            data.name,
-            root,
-            test_fraction=data.test_fraction,
-            groups=recipe_groups(data, data_dir),
+            data.name, root, test_fraction=data.test_fraction, groups=groups
         )
         return [path for files in test.values() for path in files]
     return [str(i) for i in range(len(images.test_y))]

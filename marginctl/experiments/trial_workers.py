@@ -118,9 +118,9 @@ class WorkerPool:
     def wait(self, seconds: float) -> list[tuple[Trial, TrialOutcome]]:
         """Forward reports until trials end, at most for some seconds; return how these ended."""
         deadline, ended = time.monotonic() + seconds, list[tuple[Trial, TrialOutcome]]()
-        while not ended and time.monotonic() < deadline:
+        while not ended and (left := deadline - time.monotonic()) > 0:
             busy = [worker for worker in self._workers if worker.trial is not None]
-            connection.wait([worker.pipe for worker in busy], seconds)
+            connection.wait([worker.pipe for worker in busy], left)
             for worker in busy:
                 trial, outcome = worker.trial, worker.receive(self._callback)
                 if trial is not None and outcome is not None:
@@ -204,15 +204,15 @@ class _Reports:
         self._pipe.send(("epoch", (line,)))
 
 
+@dataclass
 class _StopSignal:
     """The signal that the parent received."""
 
-    def __init__(self, value: Any) -> None:
-        self._value = value
+    shared: Any  # its number, or 0
 
     @property
     def received(self) -> int | None:
-        return self._value.value or None
+        return self.shared.value or None
 
 
 def work(pipe: Connection, shared: Any, stop: Any, device: str, workers: int) -> None:

@@ -137,15 +137,10 @@ def choose_candidate(
                 f"{count_noun(len(part.train_y), 'image')} each, validated on "
                 f"{count_noun(len(part.test_y), 'training image')}"
             )
-        results = {
-            i: _run_candidate(
-                _shortened(candidate, epochs),
-                part,
-                folder / CANDIDATES / f"{number}-{i:02d}",
-                context,
-            )
-            for i, candidate in remaining
-        }
+        results = {}
+        for i, candidate in remaining:
+            place = folder / CANDIDATES / f"{number}-{i:02d}"
+            results[i] = _run_candidate(_shortened(candidate, epochs), part, place, context)
         seconds += sum(result.seconds for result in results.values())
         # sorted keeps the order of a tie
         remaining = sorted(remaining, key=lambda one: results[one[0]].score, reverse=True)

@@ -101,10 +101,8 @@ class CVExecution:
         pending = deque(_groups([trial for trial in trials if not self.load(trial)]))
         if not pending:
             return self.outcome
-        note = changed_data_note(
-            self.folder, (self.run_info(t) for group in pending for t in group)
-        )
-        if note is not None:
+        infos = (self.run_info(trial) for group in pending for trial in group)
+        if (note := changed_data_note(self.folder, infos)) is not None:
             self.callback.message(note)
         workers = max(1, min(workers, sum(len(group[0].stacks) for group in pending)))
         self.executor = executor = cluster or (
@@ -157,19 +155,16 @@ class CVExecution:
         """Submit the stacks that these trials share."""
         stacks = trials[0].stacks
         group = _Group([], [None] * len(stacks), len(stacks))
-        try:
+        with contextlib.ExitStack() as locked:
+            locked.callback(group.unlock)
             for trial in trials:
                 run_dir = self._open(trial, announce=announce)
                 if run_dir is not None:
                     group.trials.append((trial, run_dir))
-        except BaseException:
-            group.unlock()
-            raise
+            locked.pop_all()
         for i, stack in enumerate(stacks if group.trials else []):
-            self.futures[self.executor.submit(stack, self.device, trials[0].files(self.files))] = (
-                group,
-                i,
-            )
+            future = self.executor.submit(stack, self.device, trials[0].files(self.files))
+            self.futures[future] = (group, i)
 
     def _open(self, trial: CVTrial, *, announce: bool) -> RunDir | None:
         """Return the locked run directory, None if another process holds or has finished it."""
@@ -180,18 +175,16 @@ class CVExecution:
                 self.callback.message(text)
             self.locked.append(trial)
             return None
-        try:
+        with contextlib.ExitStack() as locked:
+            locked.callback(run_dir.unlock)
             # another process may have finished it since
             saved = run_dir.load_result(CVResult, trial.files(self.files))
             if saved.result is None or not saved.run_json_intact:
                 run_dir.start(self.run_info(trial))
             if saved.result is None:
+                locked.pop_all()
                 return run_dir
             result = saved.result if saved.run_json_intact else run_dir.write_result(saved.result)
-        except BaseException:
-            run_dir.unlock()
-            raise
-        run_dir.unlock()
         self._add(trial, result, reused=True)
         return None
 

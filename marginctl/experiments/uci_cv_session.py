@@ -1,5 +1,6 @@
 """The session of `uci-cv`: its recipe, data and trials."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,14 +126,14 @@ class UciCvSession:
         from marginctl.crossval.tabular_model import fit_model  # which imports torch
 
         trials: dict[ParsedObjective, CVTrial] = {}
-        accuracies: dict[ParsedObjective, list[float]] = {}
+        accuracies = defaultdict[ParsedObjective, list[float]](list)
         for trial in self.trials:
             if isinstance(trial.objective, ParsedObjective):
                 trials.setdefault(trial.objective, trial)
                 accuracy = outcome.results[trial].inner_accuracy
-                known = accuracies.setdefault(trial.objective, [])
-                known += [] if accuracy is None else [accuracy]
-        means = {objective: float(np.mean(a)) for objective, a in accuracies.items() if a}
+                if accuracy is not None:
+                    accuracies[trial.objective].append(accuracy)
+        means = {objective: float(np.mean(a)) for objective, a in accuracies.items()}
         best = max(means, key=lambda o: means[o]) if means else next(iter(trials))
         trial = trials[best]
         model = fit_model(trial.dataset, best, trial.protocol, trial.seed, tuning=trial.tuning)

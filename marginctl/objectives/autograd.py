@@ -122,14 +122,13 @@ def forward_pass(
         totals = {"logits": logit_gradient}
         for regularizer in parts.regularizers:
             key = regularizer.acts_on
-            arguments = (acted_on[key], targets, state, totals.get(key))
+            acted, total = acted_on[key], totals.get(key)
             if training:
-                penalty, totals[key], changed = regularizer.add_training_gradient(
-                    features, valid, *arguments
-                )
+                changes = regularizer.add_training_gradient(batch, acted, state, total)
+                penalty, totals[key], changed = changes
                 updated |= changed
             else:
-                penalty, totals[key] = regularizer.add_gradient(*arguments)
+                penalty, totals[key] = regularizer.add_gradient(acted, targets, state, total)
             loss = loss + penalty
         gradients = _sample_gradients(parts, logits, targets, totals)
     else:
@@ -137,7 +136,7 @@ def forward_pass(
         for regularizer in parts.regularizers:
             loss = loss + regularizer.penalty(acted_on[regularizer.acts_on], targets, state)
             if training:
-                updated |= regularizer.update_state(features, targets, valid, state)
+                updated |= regularizer.update_state(batch, state)
     offset = parts.margin.offset
     if isinstance(offset, Tensor) or offset:
         loss = loss + offset

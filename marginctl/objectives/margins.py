@@ -15,7 +15,7 @@ Number = float | Tensor
 class Margin:
     """A margin given by its value; autograd gives the slope.
 
-    A subclass defines `apply`. The ones below write the slope out.
+    A subclass defines `apply`, or `apply_with_slope` with a slope that is written out.
     """
 
     # before or after the scale; a margin on cosines always gets cosines
@@ -28,18 +28,15 @@ class Margin:
 
     def apply(self, target: Tensor) -> Tensor:
         """Return the target's similarity or logit (..., N, 1) with the margin."""
-        raise NotImplementedError
-
-    def slope(self, target: Tensor) -> Tensor | None:
-        """Return d apply(target)/d target, None where it is 1."""
-        with torch.enable_grad():
-            leaf = target.detach().requires_grad_()
-            total = self.apply(leaf).sum()
-        return torch.autograd.grad(total, leaf)[0]
+        return self.apply_with_slope(target)[0]
 
     def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return `apply(target)` and `slope(target)`, which may share their work."""
-        return self.apply(target), self.slope(target)
+        """Return `apply(target)` and its derivative, None where it is 1."""
+        with torch.enable_grad():
+            leaf = target.detach().requires_grad_()
+            moved = self.apply(leaf)
+            (slope,) = torch.autograd.grad(moved.sum(), leaf)
+        return moved.detach(), slope
 
 
 class NoMargin(Margin):
@@ -66,11 +63,8 @@ class AdditiveLogit(Margin):
             return 0.0
         return -self.margin.squeeze(-1) if isinstance(self.margin, Tensor) else -self.margin
 
-    def apply(self, target: Tensor) -> Tensor:
-        return target - self.margin
-
-    def slope(self, target: Tensor) -> Tensor | None:
-        return None
+    def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
+        return target - self.margin, None
 
 
 class AdditiveCosine(Margin):
@@ -79,11 +73,8 @@ class AdditiveCosine(Margin):
     def __init__(self, margin: Number) -> None:
         self.margin = margin
 
-    def apply(self, target: Tensor) -> Tensor:
-        return target - self.margin
-
-    def slope(self, target: Tensor) -> Tensor | None:
-        return None
+    def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
+        return target - self.margin, None
 
 
 class AdditiveAngle(Margin):
@@ -108,12 +99,6 @@ class AdditiveAngle(Margin):
         if isinstance(self.margin, Tensor):
             return self.margin.cos(), self.margin.sin()
         return math.cos(self.margin), math.sin(self.margin)
-
-    def apply(self, target: Tensor) -> Tensor:
-        return self.apply_with_slope(target)[0]
-
-    def slope(self, target: Tensor) -> Tensor | None:
-        return self.apply_with_slope(target)[1]
 
     def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
         cos, sin = self._cos_sin()
@@ -143,12 +128,6 @@ class MultiplicativeAngle(Margin):
     def __init__(self, margin: float, annealing: Number) -> None:
         self.multiplier, self.annealing = int(margin), annealing
 
-    def apply(self, target: Tensor) -> Tensor:
-        return self.apply_with_slope(target)[0]
-
-    def slope(self, target: Tensor) -> Tensor | None:
-        return self.apply_with_slope(target)[1]
-
     def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
         cosine = target.clamp(-1, 1)
         if self.multiplier == 1:
@@ -175,8 +154,5 @@ class MultiplicativeDistance(Margin):
     def __init__(self, margin: Number) -> None:
         self.margin = margin
 
-    def apply(self, target: Tensor) -> Tensor:
-        return target * (1 + self.margin)
-
-    def slope(self, target: Tensor) -> Tensor | None:
-        return torch.ones_like(target) * (1 + self.margin)
+    def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
+        return target * (1 + self.margin), torch.ones_like(target) * (1 + self.margin)

@@ -98,6 +98,13 @@ def _registry(kind: str, entries: Mapping[str, PartEntry]) -> Registry[PartEntry
     return Registry(kind, PartEntry, entries, check=lambda _, entry: check_defaults(entry.options))
 
 
+def _strength(
+    default: float, help: str, tune: tuple[float, ...], maximum: float = math.inf
+) -> dict[str, Option]:
+    """Return the option `strength` of a regularizer (lambda)."""
+    return {"strength": ScheduleOption(default, f"{help} (lambda)", 0.0, maximum, tune=tune)}
+
+
 # Options that presets have as well.
 BIAS = {"bias": Option(False, "whether the classifier has a bias")}
 POOL = {
@@ -140,36 +147,20 @@ MULTIPLICATIVE_DISTANCE = {
 }
 HINGE = {"margin": ScheduleOption(1.0, "the bias rho", 0.0, tune=(0.3, 1.0, 3.0))}
 CENTER = {
-    "strength": ScheduleOption(
-        0.02, "weight of the center term (lambda)", 0.0, tune=(0.002, 0.02, 0.2)
-    ),
+    **_strength(0.02, "weight of the center term", (0.002, 0.02, 0.2)),
     "alpha": Option(0.5, "step of the centers at each batch", 0.0, 1.0),
 }
-LABEL_SMOOTHING = {
-    "strength": ScheduleOption(
-        0.1, "share of the uniform label (lambda)", 0.0, 1.0, tune=(0.03, 0.1, 0.2)
-    )
-}
-LIKELIHOOD = {
-    "strength": ScheduleOption(
-        0.1, "weight of the squared distance (lambda)", 0.0, tune=(0.01, 0.1)
-    )
-}
+LABEL_SMOOTHING = _strength(0.1, "share of the uniform label", (0.03, 0.1, 0.2), 1.0)
+LIKELIHOOD = _strength(0.1, "weight of the squared distance", (0.01, 0.1))
 NON_TARGET_UNIFORMITY = {
-    "strength": ScheduleOption(
-        0.3, "weight of the regularizer (lambda)", 0.0, tune=(0.1, 0.3, 1.0)
-    ),
+    **_strength(0.3, "weight of the regularizer", (0.1, 0.3, 1.0)),
     "divergence": Option(
         "symmetric",
         "which Kullback-Leibler divergence: eq. 8, or a half of eq. 10",
         choices=("symmetric", "q-u", "u-q"),
     ),
 }
-SUPER_SYMMETRY = {
-    "strength": ScheduleOption(
-        1.0, "weight of the regularizer (lambda)", 0.0, tune=(0.1, 1.0, 10.0)
-    )
-}
+SUPER_SYMMETRY = _strength(1.0, "weight of the regularizer", (0.1, 1.0, 10.0))
 
 _SIMILARITY = "marginctl.objectives.similarities"
 SIMILARITIES = _registry(

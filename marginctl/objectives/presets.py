@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from marginctl.errors import RequestError
 from marginctl.objectives.options import Option, Value
@@ -48,7 +48,9 @@ def _check(name: str, preset: Preset) -> None:
 
 
 def _negative_log(beta: Value) -> Value:
-    return beta.to_negative_log() if isinstance(beta, Schedule) else 0.0 - math.log(beta)
+    if isinstance(beta, Schedule):
+        return replace(beta, negative_log=True)
+    return 0.0 - math.log(beta)  # not -0.0
 
 
 def _linear_with(regularizer: str) -> Callable[..., ObjectiveSpec]:
@@ -57,6 +59,10 @@ def _linear_with(regularizer: str) -> Callable[..., ObjectiveSpec]:
         part("linear", bias=bias), regularizers=(part(regularizer, **o),)
     )
 
+
+_SCALE_64 = {
+    "scale": ScheduleOption(64.0, "multiplies the cosines", 0.0, tune=(5.0, 10.0, 20.0, 30.0, 64.0))
+}
 
 _PRESETS = {
     "soft": Preset(
@@ -210,12 +216,7 @@ _PRESETS = {
         lambda scale, **o: ObjectiveSpec(
             part("cosine"), part("fixed", value=scale), part("additive-cosine", **o)
         ),
-        {
-            "scale": ScheduleOption(
-                64.0, "multiplies the cosines", 0.0, tune=(5.0, 10.0, 20.0, 30.0, 64.0)
-            ),
-            **ADDITIVE_COSINE,
-        },
+        {**_SCALE_64, **ADDITIVE_COSINE},
     ),
     "adacos-fixed": Preset(
         "AdaCos, fixed scale",
@@ -230,12 +231,7 @@ _PRESETS = {
         lambda scale, **o: ObjectiveSpec(
             part("cosine"), part("fixed", value=scale), part("additive-angle", **o)
         ),
-        {
-            "scale": ScheduleOption(
-                64.0, "multiplies the cosines", 0.0, tune=(5.0, 10.0, 20.0, 30.0, 64.0)
-            ),
-            **ADDITIVE_ANGLE,
-        },
+        {**_SCALE_64, **ADDITIVE_ANGLE},
     ),
     "adacos": Preset(
         "AdaCos, dynamic scale",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from marginctl.objectives.losses import log_softmax
 from marginctl.objectives.margins import Number
-from marginctl.objectives.scales import State
+from marginctl.objectives.scales import Batch, State
 from marginctl.objectives.similarities import row_dot, safe_norm
 from marginctl.utils.distributed import all_reduce_sum, is_distributed
 
@@ -35,14 +35,8 @@ class Regularizer:
         """Return the state before the first batch, for class weights (..., C, d)."""
         return {}
 
-    def update_state(
-        self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State
-    ) -> State:
-        """Return the entries of the state that a training batch changes.
-
-        Args:
-            valid: (..., N), the rows that count; None means all.
-        """
+    def update_state(self, batch: Batch, state: State) -> State:
+        """Return the entries of the state that a training batch changes."""
         return {}
 
     def penalty(self, inputs: Tensor, targets: Tensor, state: State) -> Tensor:
@@ -65,17 +59,12 @@ class Regularizer:
         return penalty, gradient if total is None else total.add_(gradient)
 
     def add_training_gradient(
-        self,
-        features: Tensor,
-        valid: Tensor | None,
-        inputs: Tensor,
-        targets: Tensor,
-        state: State,
-        total: Tensor | None,
+        self, batch: Batch, inputs: Tensor, state: State, total: Tensor | None
     ) -> tuple[Tensor, Tensor, State]:
         """Return what `add_gradient` and `update_state` do, which may share their work."""
-        updated = self.update_state(features, targets, valid, state)
-        return *self.add_gradient(inputs, targets, state, total), updated
+        assert batch.targets is not None
+        updated = self.update_state(batch, state)
+        return *self.add_gradient(inputs, batch.targets, state, total), updated
 
     def _row_strength(self) -> Number:
         """Return the strength as a factor of (..., N, C), (..., N, d) or (..., C, d)."""
@@ -105,24 +94,20 @@ class Center(Regularizer):
         _, offset, square = self._squared_distance(inputs, targets, state)
         return square * (self.strength / 2), offset * self._row_strength()
 
-    def update_state(
-        self, features: Tensor, targets: Tensor, valid: Tensor | None, state: State
-    ) -> State:
-        return self._move(*self._squared_distance(features, targets, state), valid, state)
+    def update_state(self, batch: Batch, state: State) -> State:
+        assert batch.targets is not None
+        distance = self._squared_distance(batch.features, batch.targets, state)
+        return self._move(*distance, batch.valid, state)
 
     def add_training_gradient(
-        self,
-        features: Tensor,
-        valid: Tensor | None,
-        inputs: Tensor,
-        targets: Tensor,
-        state: State,
-        total: Tensor | None,
+        self, batch: Batch, inputs: Tensor, state: State, total: Tensor | None
     ) -> tuple[Tensor, Tensor, State]:
-        rows, offset, square = self._squared_distance(inputs, targets, state)
+        assert batch.targets is not None
+        rows, offset, square = self._squared_distance(inputs, batch.targets, state)
         gradient = offset * self._row_strength()
         total = gradient if total is None else total.add_(gradient)
-        return square * (self.strength / 2), total, self._move(rows, offset, square, valid, state)
+        moved = self._move(rows, offset, square, batch.valid, state)
+        return square * (self.strength / 2), total, moved
 
     @staticmethod
     def _squared_distance(

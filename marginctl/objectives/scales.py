@@ -15,7 +15,7 @@ State = dict[str, Tensor]
 
 
 class Batch(NamedTuple):
-    """The inputs of a scale."""
+    """The inputs of a scale, and of the state of a regularizer."""
 
     features: Tensor  # (..., N, d)
     weights: Tensor  # (..., C, d)

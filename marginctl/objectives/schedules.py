@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from marginctl.errors import RequestError
@@ -259,10 +259,6 @@ class Schedule:
                 option.check_range(number)
             except ValueError:
                 raise ValueError(f"it has the value {number:g}: expected {expected}") from None
-
-    def to_negative_log(self) -> "Schedule":
-        """Return the schedule of -ln of the value."""
-        return replace(self, negative_log=True)
 
     def __str__(self) -> str:
         if self.constant is not None:

@@ -26,18 +26,13 @@ class Saved(NamedTuple):
     cosine: Tensor | None = None  # (..., N, C), for `product_gradient`
 
 
-def arccos_slope(cosine: Tensor) -> Tensor:
-    """Return -d arccos(c)/dc = 1/sqrt(1 - c^2), bounded.
+def bounded_rsqrt(sin_squared: Tensor) -> Tensor:
+    """Return 1/sqrt(1 - c^2) = -d arccos(c)/dc of 1 - c^2, bounded.
 
     torch's own slope at +-1 is NaN or zero, depending on its version and on a clamp before it.
     Here 1 - c^2 is at least four times the dtype's eps, which is exact everywhere else and bounds
     the slope by 1/sqrt(4 eps): 1448 in float32, 3.4e7 in float64.
     """
-    return bounded_rsqrt(1 - cosine * cosine)
-
-
-def bounded_rsqrt(sin_squared: Tensor) -> Tensor:
-    """Return 1/sqrt(s), s being at least four times the dtype's eps."""
     return sin_squared.clamp(min=_least_sin_squared(sin_squared.dtype)).rsqrt_()
 
 
@@ -196,9 +191,6 @@ class Cosine(Similarity):
 class Angle(Cosine):
     """-theta in radians: ArcGrad's similarity (its eq. 11)."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
     def forward(
         self, features: Tensor, weights: Tensor, bias: Tensor | None
     ) -> tuple[Tensor, Saved]:
@@ -211,7 +203,7 @@ class Angle(Cosine):
 
     def product_gradient(self, grad: Tensor, saved: Saved) -> Tensor:
         assert saved.cosine is not None
-        # `arccos_slope` without new memory
+        # `bounded_rsqrt` without new memory
         sin_squared = torch.sub(_ONE, saved.cosine.mul_(saved.cosine), out=saved.cosine)
         slope = sin_squared.clamp_(min=_least_sin_squared(grad.dtype)).rsqrt_()
         return super().product_gradient(grad.mul_(slope), saved)

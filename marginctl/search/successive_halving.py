@@ -6,6 +6,7 @@ seen them in any round. So each selection (on all data sets, and on two thirds o
 keeps its own settings, and a round trains the settings of all selections.
 """
 
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from marginctl.crossval.dask_executor import DaskExecutor
-from marginctl.crossval.search_space import (
-    VARIANT_KEYS,
-    Grid,
-    IntArray,
-    Setting,
-    column_alternatives,
-)
+from marginctl.crossval.search_space import VARIANT_KEYS, Grid, Setting, column_alternatives
 from marginctl.crossval.stack import (
     COST_KEYS,
     group_stackable,
@@ -35,12 +30,12 @@ from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_execution import Callback
 from marginctl.experiments.uci_cv_session import UciCvSession
 from marginctl.experiments.uci_cv_trial import CVTrial, cost_seconds, total_cost
+from marginctl.metrics.arrays import IntArray
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.papers import PublishedMean, published_means
 from marginctl.recipe.uci_cv import UciCvRecipe
-from marginctl.search.distance import Distance, distance
+from marginctl.search.distance import Cells, Distance, distance
 
-Cells = dict[tuple[str, str], PublishedMean]
 PARTS = 3  # of the data sets: a setting is selected on two and scored on the third
 ALL = "all"
 TRIALS_PER_PART = 10_000  # of a round: small enough for memory, large enough to fill the workers
@@ -86,7 +81,7 @@ class Match:
 def match(
     evaluation: Evaluation,
     alternatives: Mapping[str, Sequence[ParsedObjective]],
-    published: Mapping[tuple[str, str], PublishedMean],
+    published: Cells,
     selected_on: Sequence[str],
     scored_on: Sequence[str] | None = None,
 ) -> Match:
@@ -98,17 +93,15 @@ def match(
     """
     nearest: dict[str, str] = {}
     for column, objectives in alternatives.items():
-        targets = {d: published.get((d, column)) for d in selected_on}
-
-        def error(name: str, targets: dict[str, PublishedMean | None] = targets) -> float:
+        mean_errors = {}
+        for name in map(str, objectives):
             errors = [
-                abs(evaluation.cells[d, name].mean - cell.mean)
-                for d, cell in targets.items()
-                if cell is not None and (d, name) in evaluation.cells
+                abs(evaluation.cells[d, name].mean - published[d, column].mean)
+                for d in selected_on
+                if (d, column) in published and (d, name) in evaluation.cells
             ]
-            return statistics.fmean(errors) if errors else 0.0
-
-        nearest[column] = min(map(str, objectives), key=error)
+            mean_errors[name] = statistics.fmean(errors) if errors else 0.0
+        nearest[column] = min(mean_errors, key=mean_errors.__getitem__)
     scored_on = scored_on or selected_on
     cells = {
         (d, column): evaluation.cells[d, name]
@@ -158,13 +151,11 @@ def round_trials(
             for first in range(0, len(group), size):
                 stacked = [settings[i] for i in group[first : first + size]]
                 batched_with = tuple(s.protocol for s in stacked) if len(stacked) > 1 else ()
-                for objective in dict.fromkeys(objectives):
-                    for seed in recipe.seeds:
-                        for setting in stacked:
-                            trial = CVTrial(
-                                dataset, objective, setting.protocol, seed, None, batched_with
-                            )
-                            trials[trial] = setting
+                columns = itertools.product(dict.fromkeys(objectives), recipe.seeds, stacked)
+                for objective, seed, setting in columns:
+                    protocol = setting.protocol
+                    trial = CVTrial(dataset, objective, protocol, seed, None, batched_with)
+                    trials[trial] = setting
     return trials
 
 
@@ -180,10 +171,7 @@ Train = Callable[[dict[CVTrial, Setting], Part], Mapping[CVTrial, CVResult]]
 
 
 def halve(
-    recipe: UciCvRecipe,
-    datasets: Sequence[TabularDataset],
-    published: Mapping[tuple[str, str], PublishedMean],
-    train: Train,
+    recipe: UciCvRecipe, datasets: Sequence[TabularDataset], published: Cells, train: Train
 ) -> SearchResult:
     """Run all rounds, each in parts, and keep in memory only the nearest of millions of trials."""
     assert recipe.search is not None
@@ -249,16 +237,14 @@ def evaluate(
         cells = accuracies.setdefault(setting.number, {})
         values = cells.setdefault((trial.dataset.name, str(trial.objective)), [])
         values += [a for repeat in records[trial].accuracies for a in repeat]
-    return {
-        number: Evaluation(
-            settings[number],
-            {
-                key: PublishedMean(statistics.fmean(a), statistics.stdev(a), len(a))
-                for key, a in cells.items()
-            },
-        )
-        for number, cells in accuracies.items()
-    }
+    evaluations = {}
+    for number, cells in accuracies.items():
+        means = {
+            key: PublishedMean(statistics.fmean(a), statistics.stdev(a), len(a))
+            for key, a in cells.items()
+        }
+        evaluations[number] = Evaluation(settings[number], means)
+    return evaluations
 
 
 # Called with a part of a round, all its trials, and the cost of those that are to be trained.
@@ -277,7 +263,7 @@ class SearchPlan:
     folder: str
 
 
-def published_cells(session: UciCvSession) -> dict[tuple[str, str], PublishedMean]:
+def published_cells(session: UciCvSession) -> Cells:
     """Return the published cells that the search compares with, by data set and column."""
     recipe = session.recipe
     if recipe.search is None:
@@ -338,7 +324,7 @@ def _count_kinds(grid: Grid, indices: IntArray) -> Counter[tuple[int, int]]:
 
 def search(
     session: UciCvSession,
-    published: Mapping[tuple[str, str], PublishedMean],
+    published: Cells,
     *,
     workers: int,
     callback: Callback,

@@ -80,22 +80,17 @@ class Classifier:
         self._head_forward = self._maybe_compile(split.head)
         return cached
 
-    def train(self) -> None:
-        """Set training mode, except for the frozen modules."""
+    def train(self, mode: bool = True) -> None:
+        """Set training mode, except for the frozen modules; or evaluation mode."""
         self._device_config.apply(fast=self._recipe.train.gpu_fast_path)
-        self.model.train()
+        self.model.train(mode)
         if self._head is not None:
-            self._head.train()
+            self._head.train(mode)
         self._frozen.eval()
-        self.objective.train()
+        self.objective.train(mode)
 
     def eval(self) -> None:
-        """Set evaluation mode."""
-        self._device_config.apply(fast=self._recipe.train.gpu_fast_path)
-        self.model.eval()
-        self.objective.eval()
-        if self._head is not None:
-            self._head.eval()
+        self.train(False)
 
     def features(self, x: Tensor) -> Tensor:
         """Return (B, d) float32 features of images (B, c, H, W), whatever the precision."""

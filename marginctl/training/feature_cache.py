@@ -1,13 +1,12 @@
 """Frozen parts of a backbone, and training on their output, computed once."""
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from marginctl.data.loading.loader import BatchLoader, TensorSplit
+from marginctl.data.loading.loader import Batches, BatchLoader, TensorSplit
 from marginctl.models.backbone import Backbone
 from marginctl.models.stages import frozen_modules
 from marginctl.recipe.image_recipe import ImageRecipe
@@ -28,10 +27,8 @@ class FrozenModules:
     def __init__(self, recipe: ImageRecipe, backbone: Backbone) -> None:
         self.paths: tuple[str, ...] = ()
         self.first_trainable: str | None = None
-        blocks = recipe.trainable_blocks
-        if blocks != "1-4":
-            model = recipe.model
-            self.paths, self.first_trainable = frozen_modules(model, backbone, blocks)
+        if (blocks := recipe.trainable_blocks) != "1-4":
+            self.paths, self.first_trainable = frozen_modules(recipe.model, backbone, blocks)
         self._modules = [backbone.get_submodule(path) for path in self.paths]
         for module in self._modules:
             module.requires_grad_(False)
@@ -107,15 +104,8 @@ class CachedFeatureLoader(BatchLoader):
     def __init__(
         self, images: BatchLoader, split: SplitBackbone, device_config: DeviceConfig, seed: int
     ) -> None:
-        super().__init__(
-            images.train,
-            images.test,
-            device_config.device,
-            seed,
-            channels_last=device_config.channels_last,
-            world=None,
-            moments=(images.mean, images.std),
-        )
+        moments = images.mean, images.std
+        super().__init__(images.train, images.test, device_config, seed, None, moments)
         images.balance_classes(None)  # each image once
         order = torch.as_tensor(self._order(0), device=device_config.device)
         with device_config.autocast():
@@ -124,25 +114,22 @@ class CachedFeatureLoader(BatchLoader):
         inverse = order.argsort()
         self.train = TensorSplit(train.x[inverse], train.y[inverse])
 
-    def train_batches(
-        self, epoch: int, size: int, first: int = 0
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def train_batches(self, epoch: int, size: int, first: int = 0) -> Batches:
         order = torch.as_tensor(self._order(epoch), device=self._device)
         for rows in torch.split(order, self.batch_sizes(size))[first:]:
             x = self._formatted(self.train.x.index_select(0, rows))
             yield x, self.train.y.index_select(0, rows)
 
-    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for x, y in zip(
-            torch.split(self.test.x, size), torch.split(self.test.y, size), strict=True
-        ):
+    def test_batches(self, size: int) -> Batches:
+        x_batches, y_batches = (torch.split(t, size) for t in (self.test.x, self.test.y))
+        for x, y in zip(x_batches, y_batches, strict=True):
             yield self._formatted(x.clone()), y  # a copy: the head may compute in place
 
     def _formatted(self, x: Tensor) -> Tensor:
         return x.contiguous(memory_format=self._format) if x.dim() == 4 else x
 
 
-def _compute(split: SplitBackbone, batches: Iterator[tuple[Tensor, Tensor]]) -> TensorSplit:
+def _compute(split: SplitBackbone, batches: Batches) -> TensorSplit:
     outputs = [(split.frozen_output(x), y) for x, y in batches]
     return TensorSplit(*(torch.cat(tensors) for tensors in zip(*outputs, strict=True)))
 

@@ -1,6 +1,6 @@
 """Predictions for OOD images, adapted to a network's channels and image size."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 from marginctl.data.images.image_sets import ImageDataset, OODDataset
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
 from marginctl.data.images.resizing import CENTER, Resizing
-from marginctl.data.loading.loader import BatchLoader
+from marginctl.data.loading.loader import Batches, BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.metrics.detection import OODOutputs
 from marginctl.training.trainer import Trainer
@@ -56,19 +56,13 @@ def predict_ood(
     trainer: Trainer, ood_sets: Sequence[OODDataset], images: ImageDataset, world: World | None
 ) -> list[OODOutputs]:
     """Return the predictions of a network for OOD data sets; every process takes part."""
-    input_format = input_format_of(trainer, images)
-    return [
-        OODOutputs(
-            ood_set.images.name,
-            ood_set.group,
-            ood_set.digest,
-            trainer.predict(
-                batches=AdaptedLoader(ood_set.images, input_format, trainer.device_config, world),
-                split=None,
-            ).outputs,
-        )
-        for ood_set in ood_sets
-    ]
+    input_format, outputs = input_format_of(trainer, images), []
+    for ood_set in ood_sets:
+        name, group = ood_set.images.name, ood_set.group
+        batches = AdaptedLoader(ood_set.images, input_format, trainer.device_config, world)
+        predictions = trainer.predict(batches=batches, split=None)
+        outputs.append(OODOutputs(name, group, ood_set.digest, predictions.outputs))
+    return outputs
 
 
 class AdaptedLoader(BatchLoader):
@@ -86,16 +80,8 @@ class AdaptedLoader(BatchLoader):
         device_config: DeviceConfig,
         world: World | None,
     ) -> None:
-        device, world = device_config.device, world or World()
-        super().__init__(
-            (),
-            images.test_y,
-            device,
-            seed=0,
-            channels_last=device_config.channels_last,
-            world=world,
-            moments=(input_format.mean, input_format.std),
-        )
+        moments = input_format.mean, input_format.std
+        super().__init__((), images.test_y, device_config, 0, world, moments)
         self._input_format = input_format
         config = replace(device_config, channels_last=False)
         if isinstance(images, OnDiskImages):
@@ -104,13 +90,11 @@ class AdaptedLoader(BatchLoader):
         # the raw loader gives pixel values from 0 to 255
         self._raw.set_normalization([0.0] * images.channels, [1 / 255] * images.channels)
 
-    def train_batches(
-        self, epoch: int, size: int, first: int = 0
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def train_batches(self, epoch: int, size: int, first: int = 0) -> Batches:
         """Return no batch: nothing is trained on these images."""
         return iter(())
 
-    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def test_batches(self, size: int) -> Batches:
         channels, image_size = self._input_format.channels, self._input_format.image_size
         for x, y in self._raw.test_batches(size):
             yield self._normalized(adapt_images(x, channels, image_size)), y

@@ -30,7 +30,6 @@ class RunningMetrics:
         self._sums = torch.zeros(5, dtype=dtype, device=device)
 
     def reset(self) -> None:
-        """Start an epoch."""
         self._sums.zero_()  # in place: a CUDA graph adds to this memory
 
     @torch.no_grad()

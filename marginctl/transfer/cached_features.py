@@ -23,7 +23,6 @@ from marginctl.runs.atomic_io import write_atomically
 from marginctl.runs.run_dir import digest, versions
 from marginctl.transfer.source import SourceModel
 from marginctl.utils.device import synchronize
-from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 
 FOLDER = "features"  # in a runs folder
@@ -138,14 +137,13 @@ def _network(
     source: SourceModel, images: ImageDataset, device_config: DeviceConfig
 ) -> torch.nn.Module:
     device_config.apply()
-    model = source.model
-    network = create_backbone(model, images.channels, images.image_size)
+    network = create_backbone(source.model, images.channels, images.image_size)
     network.load_state_dict(source.backbone)
     return network.eval().to(device_config.device).to(memory_format=device_config.memory_format)
 
 
 def _loader(source: SourceModel, images: ImageDataset, device_config: DeviceConfig) -> BatchLoader:
-    loader = make_loader(images, device_config, 0, "none", World())
+    loader = make_loader(images, device_config, 0, "none")
     loader.set_normalization(*source.moments)
     return loader
 

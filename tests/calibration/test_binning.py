@@ -64,7 +64,7 @@ def test_an_empty_bin_keeps_a_probability():
     outputs = probabilities([[0.95, 0.05], [0.91, 0.09]], [0, 1])
     functions = METHODS["histogram"].fit(outputs, 10).parameters["maps"]
     assert functions == [{"y": [None] * 9 + [0.5]}, {"y": [0.5] + [None] * 9}]
-    assert binning._in_bins(functions[0], np.array([0.8, 0.99])).tolist() == [0.8, 0.5]
+    assert binning.binned(functions[0], np.array([0.8, 0.99])).tolist() == [0.8, 0.5]
 
 
 def test_a_row_without_any_probability_keeps_its_own():

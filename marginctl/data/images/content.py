@@ -142,7 +142,6 @@ def is_refused(reason: str) -> bool:
 
 
 def has_image_suffix(path: str) -> bool:
-    """Return whether a file's name ends as that of an image."""
     return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES
 
 

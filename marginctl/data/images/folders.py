@@ -19,7 +19,7 @@ from marginctl.data.images.content import (
 )
 from marginctl.data.images.groups import ImageGroups, hold_out_groups
 from marginctl.data.images.registry import FOLDER_PREFIX
-from marginctl.data.paths import MissingDataError
+from marginctl.data.paths import MissingDataError, readable
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator
 
@@ -44,7 +44,11 @@ ClassFiles = dict[str, list[str]]  # paths relative to the root by class, both s
 
 @dataclass(frozen=True)
 class FolderScan:
-    """Lists the images of a folder, and those files that are passed over."""
+    """Lists the images of a folder, and those files that are passed over.
+
+    Raises:
+        RequestError: from every method, where a folder cannot be read.
+    """
 
     root: Path
     # by reason, the paths of files, relative to the root
@@ -54,9 +58,6 @@ class FolderScan:
         """Return the images of each class folder of a part, at any depth below that folder.
 
         Class names are in Unicode's composed form (NFC): two spellings of a name are one class.
-
-        Raises:
-            RequestError: a folder cannot be read.
         """
         classes: ClassFiles = {}
         folders, files = self._entries(part)
@@ -67,21 +68,13 @@ class FolderScan:
         return {name: sorted(paths) for name, paths in sorted(classes.items())}
 
     def other_folders(self, parts: Sequence[str]) -> list[str]:
-        """Return the folders of the root that are no parts; its files are passed over.
-
-        Raises:
-            RequestError: the folder cannot be read.
-        """
+        """Return the folders of the root that are no parts; its files are passed over."""
         folders, files = self._entries("")
         self._skip_outside(files)
         return [folder for folder in folders if folder not in parts]
 
     def images_at_any_depth(self) -> list[str]:
-        """Return the images of the root and of all folders below it.
-
-        Raises:
-            RequestError: a folder cannot be read.
-        """
+        """Return the images of the root and of all folders below it."""
         folders, files = self._entries("")
         images = self._images(files)
         for folder in folders:
@@ -89,11 +82,7 @@ class FolderScan:
         return sorted(images)
 
     def images_in(self, folder: str) -> list[str]:
-        """Return the images of a folder, without its sub-folders.
-
-        Raises:
-            RequestError: the folder cannot be read.
-        """
+        """Return the images of a folder, without its sub-folders."""
         return sorted(self._images(self._entries(folder)[1]))
 
     def _images_below(self, folder: str, part: str) -> list[str]:
@@ -130,12 +119,9 @@ class FolderScan:
         """Return the sub-folders and the files of a folder; others are passed over."""
         folders, files = [], []
         prefix = f"{folder}/" if folder else ""
-        try:
-            with os.scandir(os.path.join(self.root, folder)) as iterator:
-                entries = sorted(iterator, key=lambda entry: entry.name)
-        except OSError as error:
-            place = os.path.join(self.root, folder)
-            raise RequestError(f"{place}: cannot be read: {error.strerror or error}") from None
+        place = os.path.join(self.root, folder)
+        with readable(place), os.scandir(place) as iterator:
+            entries = sorted(iterator, key=lambda entry: entry.name)
         for entry in entries:
             path, link = prefix + entry.name, entry.is_symlink()
             if entry.name.startswith("."):
@@ -172,7 +158,7 @@ def _has_folders(folder: Path) -> bool:
         return False
 
 
-def find_test_folder(name: str, root: Path, *, test_only: bool = False) -> Path:
+def find_test_folder(name: str, root: Path, *, test_only: bool) -> Path:
     """Return the folder of the test split: `test/` next to a validation part, else `val/`.
 
     `test/` is also used where there is no `val/`. With `test_only`, it is the root itself where
@@ -210,7 +196,6 @@ def list_image_folder(
 
     Args:
         name: the image set's name, for messages.
-        root: the folder.
         test_fraction: of a folder without parts; None for `TEST_FRACTION`.
         groups: of images that belong together when a folder without parts is split.
         test_only: whether `train/` is not needed; the classes may be in the root itself, or there
@@ -321,30 +306,27 @@ def split_classes(
 
     With groups, those of a group are in one split.
     """
+    fraction = fraction or TEST_FRACTION
+    tested: set[tuple[str, str]] = set()
     if groups is not None:
         rows = [(name, file) for name, files in classes.items() for file in files]
         labels = np.repeat(np.arange(len(classes)), [len(files) for files in classes.values()])
         numbers = groups.numbers([file for _, file in rows])
-        held_out = hold_out_groups(
-            label, labels, numbers, fraction or TEST_FRACTION, 0, "test part"
-        )
+        held_out = hold_out_groups(label, labels, numbers, fraction, 0, "test part")
         tested = {rows[i] for i in held_out}
-        return (
-            {c: [f for f in files if (c, f) not in tested] for c, files in classes.items()},
-            {c: [f for f in files if (c, f) in tested] for c, files in classes.items()},
-        )
-    train: ClassFiles = {}
-    test: ClassFiles = {}
-    for name, files in classes.items():
-        count = min(max(1, round((fraction or TEST_FRACTION) * len(files))), len(files) - 1)
-        drawn = set(generator(0, "test part", name).permutation(len(files))[:count].tolist())
-        test[name] = [files[i] for i in sorted(drawn)]
-        train[name] = [file for i, file in enumerate(files) if i not in drawn]
-    if not any(test.values()):
+    else:
+        for name, files in classes.items():
+            count = min(max(1, round(fraction * len(files))), len(files) - 1)
+            drawn = generator(0, "test part", name).permutation(len(files))[:count]
+            tested |= {(name, files[i]) for i in drawn}
+    if not tested:
         raise RequestError(
             f"{label}: every class folder of {root} has one image: expected 2 or more"
         )
-    return train, test
+    return (
+        {c: [f for f in files if (c, f) not in tested] for c, files in classes.items()},
+        {c: [f for f in files if (c, f) in tested] for c, files in classes.items()},
+    )
 
 
 def open_rgb(path: str | Path) -> "Image":

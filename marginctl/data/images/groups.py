@@ -59,7 +59,6 @@ def read_image_groups(source: str, data_dir: Path) -> ImageGroups:
     Args:
         source: `re:PATTERN` with a group in parentheses, or a CSV file with the columns `image`, a
             path relative to the folder of the images, and `group`.
-        data_dir: the folder of relative paths.
 
     Raises:
         RequestError: no such pattern or file.

@@ -53,7 +53,6 @@ def load_ood_datasets(
     Args:
         names: `NAME`, `near=NAME` or `far=NAME`; or `openood`, for the sets of OpenOOD.
         in_distribution: the network's images, whose image size the images of folders get.
-        data_dir: the data folder.
         stream: whether images of folders are decoded batch by batch.
 
     Raises:
@@ -65,15 +64,10 @@ def load_ood_datasets(
     texts, _ = expand_ood_names(names, in_distribution.name)
     for text in texts:
         group, name = parse_ood_name(text)
-        modes = loading_modes(name)
+        modes, size = loading_modes(name), in_distribution.image_size
+        streamed = modes[0] == "stream" or (stream and "stream" in modes)
         try:
-            images = load_image_set(
-                name,
-                data_dir,
-                in_distribution.image_size,
-                stream=modes[0] == "stream" or (stream and "stream" in modes),
-                test_only=True,
-            )
+            images = load_image_set(name, data_dir, size, stream=streamed, test_only=True)
         except MissingDataError as error:
             missing[text] = error.lines[0]
             continue

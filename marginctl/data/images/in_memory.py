@@ -24,7 +24,7 @@ from marginctl.data.images.registry import (
     loading_modes,
 )
 from marginctl.data.names import class_numbers
-from marginctl.data.paths import MissingDataError
+from marginctl.data.paths import MissingDataError, readable
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object
 
@@ -217,7 +217,6 @@ def load_in_memory(
 
     Args:
         name: an image set's name, or `folder:PATH`.
-        data_dir: the data folder.
         image_size: height and width of the images of a folder; other sets have their own.
         test_fraction, groups: test split of a folder without splits; see `list_image_folder`.
         test_only: whether the training split is left empty and its files are not needed.
@@ -299,11 +298,8 @@ def _find_layout(
 def _check_md5(path: Path, expected: str | None) -> None:
     if expected is None:
         return
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False))
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+    with readable(path), path.open("rb") as file:
+        digest = hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False))
     if digest.hexdigest() != expected:
         raise RequestError(
             f"{path}: MD5 {digest.hexdigest()} ({path.stat().st_size} bytes), expected {expected}: "

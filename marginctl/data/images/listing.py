@@ -17,7 +17,7 @@ from marginctl.data.images.registry import (
     Layout,
     how_to_get,
 )
-from marginctl.data.paths import MissingDataError, resolve_path
+from marginctl.data.paths import MissingDataError, readable, resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object
 
@@ -340,8 +340,6 @@ def exclude_images(rows: Rows, name: str, path: Path) -> Rows:
 
 def _read_lines(path: Path) -> list[str]:
     """Return the lines of a file that are not blank; names in any encoding survive."""
-    try:
+    with readable(path):
         text = path.read_text("utf-8-sig", errors="surrogateescape")
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
     return [line for line in text.split("\n") if line.strip()]

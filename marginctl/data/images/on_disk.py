@@ -65,6 +65,8 @@ class FileSplit:
 class OnDiskImages:
     """Images for classification in files of any resolution, with a test split.
 
+    Its methods are those of `InMemoryImages`.
+
     The digest covers the list of files (relative path, size in bytes and label), the class names
     and the image size, but not the content of the files, which would take reading them all: a file
     that changes and keeps its size is not noticed.
@@ -128,7 +130,6 @@ class OnDiskImages:
         return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, rows: NDArray[np.int64]) -> Self:
-        """Return the data set with only these training images, in this order."""
         groups = None if self.groups is None else self.groups[rows]
         return replace(self, train=self.train.select(rows), groups=groups)
 
@@ -137,24 +138,19 @@ class OnDiskImages:
         return self.val is not None
 
     def validation_as_test(self) -> Self:
-        """Return the data set with its validation part as test split."""
         assert self.val is not None
         return replace(self, test=self.val, val=None)
 
     def hold_out(self, fit: NDArray[np.int64], validation: NDArray[np.int64]) -> Self:
-        """Return the data set of some training images, with others of them as test split."""
         return replace(self.select(fit), test=self.train.select(validation))
 
     def train_as_test(self) -> Self:
-        """Return the data set with its training images as test split, in order and unaugmented."""
         return replace(self, test=self.train)
 
     def with_labels(self, y: NDArray[np.int64]) -> Self:
-        """Return the data set with other training labels."""
         return replace(self, train=replace(self.train, y=y))
 
     def with_classes(self, classes: Sequence[str]) -> Self:
-        """Return the data set with labels that number `classes`, matched by name."""
         numbers = class_numbers(self.name, self.classes, classes)
         return replace(
             self,
@@ -207,7 +203,6 @@ def load_on_disk(
 
     Args:
         name: an image set's name, `folder:PATH` or `list:PATH`.
-        data_dir: the data folder.
         image_size: height and width of the images that a network gets.
         exclude: a file that lists test images to leave out; see `exclude_images`.
         test_fraction, groups: test split of a folder without splits; see `list_image_folder`.
@@ -227,18 +222,12 @@ def load_on_disk(
         )
     groups = options.get("groups")
     root, listing = list_image_set(name, data_dir, **options)
-    test = listing.test
+    tested = listing.test
     if exclude is not None:
-        test = exclude_images(test, name, resolve_path(exclude, data_dir))
-    images = OnDiskImages(
-        name,
-        root.absolute(),
-        image_size,
-        listing.classes,
-        make_file_split(name, root, listing.train),
-        make_file_split(name, root, test),
-        None if listing.val is None else make_file_split(name, root, listing.val),
-    )
+        tested = exclude_images(tested, name, resolve_path(exclude, data_dir))
+    train, test = (make_file_split(name, root, rows) for rows in (listing.train, tested))
+    val = None if listing.val is None else make_file_split(name, root, listing.val)
+    images = OnDiskImages(name, root.absolute(), image_size, listing.classes, train, test, val)
     if groups is None:
         return images
     files = [images.train.path(row) for row in range(len(images.train))]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginctl.data.images.content import IMAGE_SUFFIXES
-from marginctl.data.paths import resolve_path
+from marginctl.data.paths import readable, resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.text import shorten
 
@@ -70,7 +70,6 @@ def load_pairs(paths: Iterable[str], data_dir: Path) -> list[VerificationPairs]:
 
     Args:
         paths: the lists; a relative path that does not exist is taken below `data_dir`.
-        data_dir: the data folder.
 
     Raises:
         RequestError: as `read_pairs`, or two lists have the same pairs.
@@ -142,10 +141,10 @@ def read_pairs(file: Path, root: Path | None) -> VerificationPairs:
 
 def _lines(file: Path) -> list[tuple[int, str]]:
     """Return the lines that are not empty, with their numbers."""
+    with readable(file):
+        content = file.read_bytes()
     try:
-        text = file.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise RequestError(f"{file}: cannot be read: {error.strerror or error}") from None
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RequestError(
             f"{file}: not UTF-8 text at byte {error.start}: expected a list of pairs of images"

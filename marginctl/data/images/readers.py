@@ -6,7 +6,6 @@ Whether the labels are in range, and the content original, is checked by the cal
 """
 
 import gzip
-import importlib.util
 import io
 import math
 import pickle
@@ -14,12 +13,14 @@ import re
 import struct
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.paths import readable, sklearn_file
 from marginctl.errors import RequestError
 from marginctl.utils.seed import generator, stratified_order
 from marginctl.utils.text import shorten
@@ -70,15 +71,6 @@ def read_idx_file(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 
 
-def read_cifar10_binary(paths: Sequence[Path], count: int) -> ArraySplit:
-    return _read_cifar_binary(paths, count, label_bytes=1)
-
-
-def read_cifar100_binary(paths: Sequence[Path], count: int) -> ArraySplit:
-    """Read CIFAR-100's binary files; the fine labels are the classes."""
-    return _read_cifar_binary(paths, count, label_bytes=2)
-
-
 def _read_cifar_binary(paths: Sequence[Path], count: int, *, label_bytes: int) -> ArraySplit:
     """Read files of equal length, whose rows hold labels, then the colour planes of an image.
 
@@ -93,17 +85,11 @@ def _read_cifar_binary(paths: Sequence[Path], count: int, *, label_bytes: int) -
     return x, np.concatenate([table[:, label_bytes - 1] for table in tables]).astype(np.int64)
 
 
-def read_cifar10_pickle(paths: Sequence[Path], count: int) -> ArraySplit:
-    """Read CIFAR-10's Python batches."""
-    return _read_cifar_pickle(paths, count, "labels")
+read_cifar10_binary = partial(_read_cifar_binary, label_bytes=1)
+read_cifar100_binary = partial(_read_cifar_binary, label_bytes=2)  # of coarse and fine classes
 
 
-def read_cifar100_pickle(paths: Sequence[Path], count: int) -> ArraySplit:
-    """Read CIFAR-100's Python files; the fine labels are the classes."""
-    return _read_cifar_pickle(paths, count, "fine_labels")
-
-
-def _read_cifar_pickle(paths: Sequence[Path], count: int, key: str) -> ArraySplit:
+def _read_cifar_pickle(paths: Sequence[Path], count: int, *, key: str) -> ArraySplit:
     """Read pickled batches of equal length, labels under `key`, without running their content."""
     rows = count // len(paths)
     x, y = [], []
@@ -121,6 +107,10 @@ def _read_cifar_pickle(paths: Sequence[Path], count: int, key: str) -> ArraySpli
         x.append(_interleave(table))
         y.append(np.array(labels, np.int64))
     return np.concatenate(x), np.concatenate(y)
+
+
+read_cifar10_pickle = partial(_read_cifar_pickle, key="labels")
+read_cifar100_pickle = partial(_read_cifar_pickle, key="fine_labels")
 
 
 def read_svhn(paths: Sequence[Path], count: int) -> ArraySplit:
@@ -159,14 +149,9 @@ def read_stl10(paths: Sequence[Path], count: int) -> ArraySplit:
 def read_digits() -> tuple[ArraySplit, ArraySplit]:
     """Read scikit-learn's 8 x 8 digits, split into 1,437 training and 360 test images.
 
-    The data have no split: this one is ours, stratified and always the same. The file is read by
-    its path, because importing scikit-learn takes over a second.
+    The data have no split: this one is ours, stratified and always the same.
     """
-    package = importlib.util.find_spec("sklearn")
-    assert package is not None
-    assert package.submodule_search_locations
-    path = Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
-    with gzip.open(path, "rt") as file:
+    with gzip.open(sklearn_file("digits.csv.gz"), "rt") as file:
         table = np.loadtxt(file, delimiter=",")
     x = np.rint(table[:, :64] * 255 / 16).astype(np.uint8).reshape(-1, 8, 8, 1)
     y = table[:, 64].astype(np.int64)
@@ -177,13 +162,11 @@ def read_digits() -> tuple[ArraySplit, ArraySplit]:
 
 def _read(path: Path, size: int | None = None) -> bytes:
     """Return a file's bytes; a file of another size than expected is not read."""
-    try:
+    with readable(path):
         actual = path.stat().st_size
         if size is not None and actual != size:
             raise _wrong_size(path, actual, size)
         return path.read_bytes()
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def _wrong_size(path: Path, actual: int, expected: int) -> RequestError:
@@ -219,11 +202,9 @@ class _SafeUnpickler(pickle.Unpickler):
 
 def _unpickle(path: Path) -> dict[str, Any]:
     """Return the dict of a pickle; arrays are placeholders."""
+    content = io.BytesIO(_read(path))
     try:
-        with path.open("rb") as file:
-            batch = _SafeUnpickler(file, encoding="bytes").load()
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
+        batch = _SafeUnpickler(content, encoding="bytes").load()
     except Exception as error:  # a corrupt pickle can raise anything
         reason = f"{shorten(str(error) or type(error).__name__)}: nothing in it was run"
         raise RequestError(f"{path}: corrupt CIFAR file: {reason}: download it again") from None

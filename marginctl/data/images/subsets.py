@@ -114,10 +114,7 @@ def label_noise(images: ImageDataset, fraction: float, *, seed: int) -> ImageDat
 
 
 def split_indices(
-    labels: NDArray[np.int64],
-    fraction: float,
-    seed: int,
-    groups: NDArray[np.int64] | None = None,
+    labels: NDArray[np.int64], fraction: float, seed: int, groups: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the sorted rows of the images to fit and of the validation part, stratified.
 

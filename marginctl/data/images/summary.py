@@ -338,17 +338,15 @@ def _count_duplicates(
     for part, name, path, content in rows:
         totals[part] += 1
         earlier = first[content]
-        same_part = {place: p for place, p in earlier.items() if place[0] == part}
-        other_parts = {place: p for place, p in earlier.items() if place[0] != part}
-        other_classes = {place: p for place, p in earlier.items() if place[1] != name}
-        for kind, places in (
-            ("within_parts", same_part),
-            ("across_parts", other_parts),
-            ("across_classes", other_classes),
-        ):
-            if places:
+        equal = {
+            "within_parts": [p for place, p in earlier.items() if place[0] == part],
+            "across_parts": [p for place, p in earlier.items() if place[0] != part],
+            "across_classes": [p for place, p in earlier.items() if place[1] != name],
+        }
+        for kind, paths in equal.items():
+            if paths:
                 counts[kind, part] += 1
-                examples.setdefault(kind, f"{path} = {next(iter(places.values()))}")
+                examples.setdefault(kind, f"{path} = {paths[0]}")
         earlier.setdefault((part, name), path)
     sums = {kind: sum(n for (k, _), n in counts.items() if k == kind) for kind in examples}
     remarks = []

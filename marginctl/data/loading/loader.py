@@ -11,9 +11,12 @@ from torch import Tensor
 
 from marginctl.data.images.in_memory import InMemoryImages
 from marginctl.utils.distributed import World
+from marginctl.utils.precision import DeviceConfig
 from marginctl.utils.seed import generator
 
 PADDING = 4  # pixels on each side, for random crops
+
+Batches = Iterator[tuple[Tensor, Tensor]]  # images x (B, C, H, W), labels y (B,)
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,8 @@ class BatchLoader(ABC):
 
     Args:
         train, test: the splits.
-        device: the device of the batches.
+        config: gives device and memory format of the batches.
         seed: of shuffling and augmentation.
-        channels_last: the memory format of the batches.
         world: the processes that train together; each gets its part of every batch.
         moments: mean and standard deviation of each channel, for pixels in [0, 1].
     """
@@ -46,18 +48,15 @@ class BatchLoader(ABC):
         self,
         train: Sized,
         test: Sized,
-        device: torch.device,
+        config: DeviceConfig,
         seed: int,
-        *,
-        channels_last: bool,
         world: World | None,
         moments: tuple[Sequence[float], Sequence[float]],
     ) -> None:
         self.train, self.test = train, test
-        self._world = world or World()
-        self._seed, self._device = seed, device
+        self._world, self._seed = world or World(), seed
+        self._device, self._format = config.device, config.memory_format
         self._balanced_labels: NDArray[np.int64] | None = None
-        self._format = torch.channels_last if channels_last else torch.contiguous_format
         self.set_normalization(*moments)
 
     def set_normalization(self, mean: Sequence[float], std: Sequence[float]) -> None:
@@ -95,16 +94,14 @@ class BatchLoader(ABC):
         return sizes
 
     @abstractmethod
-    def train_batches(
-        self, epoch: int, size: int, first: int = 0
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the batches of an epoch (from 0), from batch `first` on: x (B, C, H, W), y (B,).
+    def train_batches(self, epoch: int, size: int, first: int = 0) -> Batches:
+        """Yield the batches of an epoch (from 0), from batch `first` on.
 
         Every process gets its own part of each batch, of nearly equal size.
         """
 
     @abstractmethod
-    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def test_batches(self, size: int) -> Batches:
         """Yield this process's part of the test images in order, at most `size` in a batch."""
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
@@ -135,10 +132,9 @@ class InMemoryLoader(BatchLoader):
     """Batches of images in memory; random draws are functions of (seed, epoch, batch).
 
     Args:
-        images: the data set.
-        device: where the images are kept, as uint8.
+        images: kept as uint8 on the device.
         augment: `none`, `flip`, `random-crop`, `random-crop-flip` or `reflect-crop-flip`.
-        seed, channels_last, world: as in `BatchLoader`.
+        config, seed, world: as in `BatchLoader`.
     """
 
     train: TensorSplit
@@ -147,27 +143,19 @@ class InMemoryLoader(BatchLoader):
     def __init__(
         self,
         images: InMemoryImages,
-        device: torch.device,
+        config: DeviceConfig,
         seed: int,
         augment: str,
-        *,
-        channels_last: bool,
         world: World | None = None,
     ) -> None:
         self._augment = augment
-        super().__init__(
-            _tensor_split(images.train_x, images.train_y, device),
-            _tensor_split(images.test_x, images.test_y, device),
-            device,
-            seed,
-            channels_last=channels_last,
-            world=world,
-            moments=(images.mean, images.std),
+        train, test = (
+            _tensor_split(x, y, config.device)
+            for x, y in ((images.train_x, images.train_y), (images.test_x, images.test_y))
         )
+        super().__init__(train, test, config, seed, world, (images.mean, images.std))
 
-    def train_batches(
-        self, epoch: int, size: int, first: int = 0
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def train_batches(self, epoch: int, size: int, first: int = 0) -> Batches:
         order = torch.as_tensor(self._order(epoch), device=self._device)
         sizes = self.batch_sizes(size)
         draws = None if self._augment == "none" else self._augmentation_draws(epoch, sizes)
@@ -180,7 +168,7 @@ class InMemoryLoader(BatchLoader):
                 x = self._augmented(x, draws[number][:, part])
             yield self._normalized(x), self.train.y.index_select(0, rows[part])
 
-    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def test_batches(self, size: int) -> Batches:
         part = self._process_slice(len(self.test))
         x_batches, y_batches = (torch.split(t[part], size) for t in (self.test.x, self.test.y))
         for x, y in zip(x_batches, y_batches, strict=True):

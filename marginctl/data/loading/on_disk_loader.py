@@ -6,11 +6,10 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.on_disk import FileSplit, OnDiskImages
-from marginctl.data.loading.loader import BatchLoader, InMemoryLoader
+from marginctl.data.loading.loader import Batches, BatchLoader, InMemoryLoader
 from marginctl.data.loading.transforms import ImageTransform, compose
 from marginctl.data.loading.workers import Batch, DecodedImages, Decoder
 from marginctl.utils.distributed import World
@@ -26,9 +25,8 @@ class OnDiskLoader(BatchLoader):
     number of decoding processes nor on resuming.
 
     Args:
-        images: the data set.
         augment: as in `ImageTransform`.
-        device, seed, channels_last, world: as in `BatchLoader`.
+        config, seed, world: as in `BatchLoader`.
     """
 
     train: FileSplit
@@ -37,48 +35,37 @@ class OnDiskLoader(BatchLoader):
     def __init__(
         self,
         images: OnDiskImages,
-        device: torch.device,
+        config: DeviceConfig,
         seed: int,
         augment: str,
-        *,
-        channels_last: bool,
         world: World | None = None,
     ) -> None:
         size, resizing = images.image_size, images.resizing
         # import torchvision before workers fork, so that they need not
         compose(size, augment, resizing)
         self._train_decoder, self._test_decoder = (
-            Decoder(DecodedImages(split, images.root, transform_at), device)
+            Decoder(DecodedImages(split, images.root, transform_at), config.device)
             for split, transform_at in (
                 (images.train, partial(ImageTransform, size, augment, seed, resizing=resizing)),
                 (images.test, partial(ImageTransform, size, "none", seed, resizing=resizing)),
             )
         )
-        super().__init__(
-            images.train,
-            images.test,
-            device,
-            seed,
-            channels_last=channels_last,
-            world=world,
-            moments=(images.mean, images.std),
-        )
+        moments = images.mean, images.std
+        super().__init__(images.train, images.test, config, seed, world, moments)
 
-    def train_batches(
-        self, epoch: int, size: int, first: int = 0
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def train_batches(self, epoch: int, size: int, first: int = 0) -> Batches:
         draws = _number_draws(self._order(epoch), len(self.train))
         batches = np.split(draws, np.cumsum(self.batch_sizes(size))[:-1])[first:]
         parts = [batch[self._process_slice(len(batch))] for batch in batches]
         return self._load(self._train_decoder.batches(epoch, parts))
 
-    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def test_batches(self, size: int) -> Batches:
         rows = np.arange(len(self.test))[self._process_slice(len(self.test))]
         step = min(size, MAX_TEST_BATCH)
         batches = [rows[start : start + step] for start in range(0, len(rows), step)]
         return self._load(self._test_decoder.batches(0, batches))
 
-    def _load(self, batches: Iterator[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _load(self, batches: Iterator[Batch]) -> Batches:
         std = torch.tensor(self.std, dtype=torch.float32, device=self._device)
         for x, colour_shift, y in batches:
             shift = (colour_shift.to(self._device, non_blocking=True) / std)[:, :, None, None]
@@ -101,9 +88,8 @@ def _number_draws(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def make_loader(
-    images: ImageDataset, config: DeviceConfig, seed: int, augment: str, world: World
+    images: ImageDataset, config: DeviceConfig, seed: int, augment: str, world: World | None = None
 ) -> BatchLoader:
-    device, last = config.device, config.channels_last
     if isinstance(images, OnDiskImages):
-        return OnDiskLoader(images, device, seed, augment, channels_last=last, world=world)
-    return InMemoryLoader(images, device, seed, augment, channels_last=last, world=world)
+        return OnDiskLoader(images, config, seed, augment, world)
+    return InMemoryLoader(images, config, seed, augment, world)

@@ -82,12 +82,10 @@ def compose(image_size: int, augment: str, resizing: Resizing) -> Callable[["Ima
     else:
         side = round(image_size / resizing.crop_fraction)
         resize = v2.Resize([side, side] if resizing.crop_mode == "squash" else side, mode)
-        if augment == "none":
-            steps = [resize, v2.CenterCrop(image_size)]
-        elif augment == "random-crop-flip":
-            steps = [resize, v2.RandomCrop(image_size), flip]
-        else:
-            steps = [resize, v2.RandomCrop(image_size)]
+        crop = v2.CenterCrop if augment == "none" else v2.RandomCrop
+        steps = [resize, crop(image_size)]
+        if augment == "random-crop-flip":
+            steps.append(flip)
     composed: Callable[[Image], Tensor] = v2.Compose([*steps, v2.PILToTensor()])
     return composed
 

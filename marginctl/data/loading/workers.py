@@ -5,13 +5,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from marginctl.data.images.content import UNREADABLE, decoding_problem
 from marginctl.data.images.folders import open_rgb
@@ -31,11 +31,8 @@ Sample = tuple[Tensor, Tensor, int]  # x (3, H, W), colour shift (3,), label
 Batch = tuple[Tensor, Tensor, Tensor]  # x (B, 3, H, W), colour shift (B, 3), y (B,) int64
 
 
-class Transform(Protocol):
-    """Turns a decoded image into tensors."""
-
-    def __call__(self, image: "Image", draw: int) -> tuple[Tensor, Tensor]:
-        """Return x (3, H, W), and the shift (3,) of its channels, for pixels in [0, 1]."""
+# A decoded image and a draw -> x (3, H, W), and the shift (3,) of its channels, in [0, 1].
+Transform = Callable[["Image", int], tuple[Tensor, Tensor]]
 
 
 class DecodedImages(Dataset[Sample | str]):
@@ -145,15 +142,10 @@ class Decoder:
         )
 
 
-def _collate(samples: list[Sample | str]) -> Batch | str:
-    """Return a batch, or the error of its first corrupt image."""
-    decoded = []
-    for sample in samples:
-        if isinstance(sample, str):
-            return sample
-        decoded.append(sample)
-    x, shift, y = zip(*decoded, strict=True)
-    return torch.stack(x), torch.stack(shift), torch.tensor(y)
+def _collate(samples: list[Sample | str]) -> Any:
+    """Return the three tensors of a `Batch`, or the error of its first corrupt image."""
+    errors = [sample for sample in samples if isinstance(sample, str)]
+    return errors[0] if errors else default_collate(samples)
 
 
 def _ignore_signals(worker: int) -> None:

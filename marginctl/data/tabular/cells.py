@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from marginctl.data.paths import readable
 from marginctl.data.tabular.numbers import may_be_grouped, to_number
 from marginctl.errors import RequestError
 from marginctl.utils.text import count_noun, file_name, one_line, printable, shorten
@@ -74,7 +75,6 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
     workbooks and Parquet where pandas can read them; ARFF.
 
     Args:
-        path: the file.
         header: whether the first line names the columns; otherwise their names are 1, 2, ...
         text: the column to return as it is spelled; None for all columns.
 
@@ -124,10 +124,8 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
 
 def read_content(path: Path) -> tuple[bytes, str]:
     """Return a file's content, decompressed, and the kind of compression or the empty text."""
-    try:
+    with readable(path):
         content = path.read_bytes()
-    except OSError as error:
-        raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
     for magic, (kind, decompress) in COMPRESSED.items():
         if content.startswith(magic):
             try:
@@ -441,10 +439,7 @@ def _check_quotes(path: Path, rows: list[list[str]], numbers: list[int], separat
 
 
 def _equal_widths(
-    path: Path,
-    names: list[str],
-    rows: list[list[str]],
-    numbers: Sequence[int],
+    path: Path, names: list[str], rows: list[list[str]], numbers: Sequence[int]
 ) -> list[list[str]]:
     """Return the rows with as many cells as names, or one more where they have row names.
 

@@ -47,11 +47,9 @@ _MONTHS = (
 )
 _SHORT_MONTHS = {month[:length] for month in _MONTHS.split() for length in (3, 4)}
 _MONTH = rf"(?:{'|'.join([*_MONTHS.split(), *sorted(_SHORT_MONTHS)])})\.?"
-_DAY, _NUMBER_OF_MONTH, _YEAR = (
-    r"(?:0?[1-9]|[12]\d|3[01])",
-    r"(?:0?[1-9]|1[0-2])",
-    r"(?:\d{4}|\d{2})",
-)
+_DAY = r"(?:0?[1-9]|[12]\d|3[01])"
+_NUMBER_OF_MONTH = r"(?:0?[1-9]|1[0-2])"
+_YEAR = r"(?:\d{4}|\d{2})"
 _TIME = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?\s?(?:[ap]\.?m\.?)?\s?(?:z|utc|gmt|[-+]\d{2}:?\d{2})?"
 _DATES = (
     *(rf"\d{{4}}{s}\s?{_NUMBER_OF_MONTH}{s}\s?{_DAY}\.?" for s in ("-", "/", r"\.", "_", " ")),
@@ -202,11 +200,7 @@ def _category_indices(cells: Sequence[str], categories: Sequence[str]) -> NDArra
 
 
 def _numeric_column(
-    name: str,
-    numbers: Numbers,
-    train: NDArray[np.bool_],
-    words: Counter[str],
-    unread: list[str],
+    name: str, numbers: Numbers, train: NDArray[np.bool_], words: Counter[str], unread: list[str]
 ) -> ReadColumn:
     """Return a column of numbers; `words` and `unread` are its texts that count as missing."""
     values = numbers.values

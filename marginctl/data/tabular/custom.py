@@ -4,6 +4,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -45,9 +46,7 @@ def read_table(path: Path, target: str, options: ReadOptions = DEFAULT) -> Tabul
     """Return a table as a data set; its `summary` tells what is used of it.
 
     Args:
-        path: the file.
         target: the column of the class.
-        options: how to read it.
 
     Raises:
         RequestError: the file is no table for classification.
@@ -137,15 +136,8 @@ def inspect_table(path: Path, target: str | None, options: ReadOptions = DEFAULT
     names, every = list(cells.frame), np.arange(rows)
     mark = table_decimal_mark(cells, names, every)
     columns = _read_columns(cells, names, every, np.ones(rows, bool), mark)
-    return TableSummary(
-        cells.name,
-        cells.form,
-        rows,
-        rows,
-        {},
-        columns,
-        cells.remarks + _column_remarks(columns, rows),
-    )
+    remarks = cells.remarks + _column_remarks(columns, rows)
+    return TableSummary(cells.name, cells.form, rows, rows, {}, columns, remarks)
 
 
 def _build_dataset(
@@ -242,23 +234,16 @@ def _groups(
 
 
 def _read_columns(
-    cells: Cells,
-    names: Sequence[str],
-    rows: NDArray[np.int64],
-    train: NDArray[np.bool_],
-    mark: str,
+    cells: Cells, names: Sequence[str], rows: NDArray[np.int64], train: NDArray[np.bool_], mark: str
 ) -> list[ReadColumn]:
     """Return each column as it is read from the given rows."""
     frame = _rows(cells, rows)
-    columns = [
-        frame[name].to_numpy(np.float64)
-        if frame[name].dtype.kind in "iuf"
-        else frame[name].tolist()
-        for name in names
-    ]
-    return [
-        read_column(name, column, train, mark) for name, column in zip(names, columns, strict=True)
-    ]
+    columns = []
+    for name in names:
+        numeric = frame[name].dtype.kind in "iuf"
+        values = frame[name].to_numpy(np.float64) if numeric else frame[name].tolist()
+        columns.append(read_column(name, values, train, mark))
+    return columns
 
 
 def _column_remarks(columns: list[ReadColumn], rows: int) -> list[str]:
@@ -293,25 +278,20 @@ def _drop_missing(
 ) -> tuple[list[ReadColumn], NDArray[np.int64]]:
     """Return the columns and rows without those that have missing values."""
     rows = len(used)
-    reduced = [
-        replace(c, used=False, values=None) if c.missing > MISSING_FRACTION * rows else c
-        for c in columns
-    ]
+    sparse = [c.name for c in columns if c.used and c.missing > MISSING_FRACTION * rows]
+    if sparse:
+        columns = [replace(c, used=False, values=None) if c.name in sparse else c for c in columns]
+        summary.remarks.append(f"not used, because more than half is missing: {join_names(sparse)}")
     complete = np.ones(rows, bool)
-    for column in reduced:
+    for column in columns:
         if column.values is not None:
             complete &= ~np.isnan(column.values)
-    without = [c.name for c, k in zip(columns, reduced, strict=True) if c.used and not k.used]
-    if without:
-        summary.remarks.append(
-            f"not used, because more than half is missing: {join_names(without)}"
-        )
     if not complete.all():
         summary.remarks.append(
             f"{count_noun(int((~complete).sum()), 'row')} with a missing value were dropped"
         )
     return [
-        c if c.values is None else replace(c, values=c.values[complete]) for c in reduced
+        c if c.values is None else replace(c, values=c.values[complete]) for c in columns
     ], used[complete]
 
 
@@ -389,7 +369,6 @@ def read_tables(
         files: each is a data set, named by its file name.
         targets: one for all, or one for each file in the order of the files.
         split: a training and a test file, read after the others.
-        options: how to read them.
 
     Raises:
         RequestError: all problems of all files, one line each.
@@ -399,14 +378,13 @@ def read_tables(
     problems: list[str] = []
     datasets = []
     file_targets = [targets[0]] * len(files) if len(targets) == 1 else targets[: len(files)]
-    for path, target in zip(files, file_targets, strict=True):
-        try:
-            datasets.append(read_table(path, target, options))
-        except RequestError as error:
-            problems += error.lines
+    named = zip(files, file_targets, strict=True)
+    reads = [partial(read_table, path, target, options) for path, target in named]
     if train and test:
+        reads.append(partial(read_train_test_tables, train, test, targets[-1], options))
+    for read in reads:
         try:
-            datasets.append(read_train_test_tables(train, test, targets[-1], options))
+            datasets.append(read())
         except RequestError as error:
             problems += error.lines
     if problems:

@@ -32,7 +32,6 @@ def read_new_rows(
     file.
 
     Args:
-        path: the file.
         columns: the feature columns, whose categories tell the type.
         target: the name of the label column, which the file need not have.
         mark: the training file's decimal mark, for a file whose own cannot be seen.

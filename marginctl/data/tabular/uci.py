@@ -1,7 +1,6 @@
 """The UCI data sets of ArcGrad's Table II: definitions as data, and their original files."""
 
 import csv
-import importlib.util
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from marginctl.data.paths import DATA_DIR_VARIABLE, MissingDataError
+from marginctl.data.paths import DATA_DIR_VARIABLE, MissingDataError, sklearn_file
 from marginctl.errors import RequestError
 from marginctl.utils import yaml
 from marginctl.utils.text import did_you_mean, shorten
@@ -192,15 +191,8 @@ READERS: dict[str, Callable[[Path, dict[str, Any]], Iterable[Row]]] = {
 
 
 def _iris() -> list[Row]:
-    """Return scikit-learn's iris, with rows 35 and 38 as in the UCI file.
-
-    The file is read by its path, because importing scikit-learn takes over a second.
-    """
-    package = importlib.util.find_spec("sklearn")
-    assert package is not None
-    assert package.submodule_search_locations
-    path = Path(package.submodule_search_locations[0]) / "datasets" / "data" / "iris.csv"
-    header, *rows = list(csv.reader(_lines(path)))
+    """Return scikit-learn's iris, with rows 35 and 38 as in the UCI file."""
+    header, *rows = list(csv.reader(_lines(sklearn_file("iris.csv"))))
     species = [f"Iris-{name}" for name in header[2:]]
     rows = [[*row[:4], species[int(row[4])]] for row in rows]
     for number in (35, 38):

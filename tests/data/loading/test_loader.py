@@ -6,11 +6,14 @@ import torch
 
 from marginctl.data.loading.loader import PADDING, InMemoryLoader
 from marginctl.utils.distributed import World
+from marginctl.utils.precision import device_config_for
 from tests.training.factories import images
+
+CPU = device_config_for("cpu", "fp32")
 
 
 def loader(data, augment="none", seed=0):
-    return InMemoryLoader(data, torch.device("cpu"), seed, augment, channels_last=True)
+    return InMemoryLoader(data, CPU, seed, augment)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +120,7 @@ def test_processes_share_every_batch():
     """The parts of two processes together are the batch of one, augmented alike."""
     alone = loader(images(n=53), "random-crop-flip")
     parts = [
-        InMemoryLoader(
-            *(images(n=53), torch.device("cpu"), 0, "random-crop-flip"),
-            channels_last=True,
-            world=World(rank, 2),
-        )
-        for rank in (0, 1)
+        InMemoryLoader(images(n=53), CPU, 0, "random-crop-flip", World(rank, 2)) for rank in (0, 1)
     ]
     assert [part.batch_sizes(8) for part in parts] == [[8] * 6 + [5]] * 2
     shared = zip(*(part.train_batches(2, 8) for part in parts), strict=True)
@@ -177,7 +175,7 @@ def test_a_class_without_images_is_never_drawn():
 def test_balanced_batches_are_the_same_for_two_processes_and_from_any_place_on(augment):
     data = images(n=55)
     whole, *halves = (
-        InMemoryLoader(data, torch.device("cpu"), 0, augment, channels_last=True, world=world)
+        InMemoryLoader(data, CPU, 0, augment, world)
         for world in (World(), World(0, 2), World(1, 2))
     )
     for made in (whole, *halves):

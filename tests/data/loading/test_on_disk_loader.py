@@ -17,9 +17,10 @@ from marginctl.data.loading.on_disk_loader import OnDiskLoader, _number_draws
 from marginctl.data.loading.transforms import ImageTransform
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.utils.distributed import World
+from marginctl.utils.precision import device_config_for
 from tests.training.factories import run, trainer
 
-CPU = torch.device("cpu")
+CPU = device_config_for("cpu", "fp32")
 MEAN, STD = (torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
 
 
@@ -44,7 +45,7 @@ def files(tmp_path):
 
 
 def loader(data, augment="none", seed=0, world=None):
-    return OnDiskLoader(data, CPU, seed, augment, channels_last=True, world=world)
+    return OnDiskLoader(data, CPU, seed, augment, world)
 
 
 def reference(data, part, row):
