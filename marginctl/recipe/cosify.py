@@ -16,7 +16,6 @@ from marginctl.recipe.image_recipe import (
     Blocks,
     Objectives,
     Optim,
-    SourceModelName,
     Training,
     check_same_model,
 )
@@ -47,16 +46,12 @@ class CosifyRecipe(EvaluatedRecipe):
     grid_keys: ClassVar[Sequence[str]] = ("blocks",)
 
     task: Literal["cosify"]
-    source_model: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="a trial's folder, a checkpoint, or weights: ResNet50_Weights."
-            "IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0, resnet50=FILE",
-        ),
-    ]
+    source_model: Annotated[str, Field(min_length=1)]
+    """a trial's folder, a checkpoint, or weights: ResNet50_Weights.IMAGENET1K_V1,
+    timm/resnet50.a1_in1k, efficientnet-lite0, resnet50=FILE"""
     blocks: Blocks = "1-4"
-    model: SourceModelName = None
+    model: ModelSpec | None = None
+    """default: that of the source model"""
     objectives: Objectives = Field(default=[parse("cosine-ls")])
     optim: CosifyOptim = CosifyOptim()
     train: CosifyTraining = CosifyTraining()

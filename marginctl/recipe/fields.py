@@ -30,7 +30,8 @@ TYPE_NAMES = {  # pydantic's phrase -> ours
     "a valid boolean": "true or false",
 }
 T = TypeVar("T")
-STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+# a docstring below a field is its description
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
 def _learning_rate(value: Any) -> float | Schedule:
