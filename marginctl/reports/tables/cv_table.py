@@ -19,13 +19,14 @@ from marginctl.reports.tables.table import (
     Cell,
     Row,
     Table,
+    format_mean_std,
     format_p,
     group_by_text,
     number_range,
 )
 from marginctl.results import cv_cells
 from marginctl.results.collect import Run
-from marginctl.results.compare import Comparison, Comparisons, folds_document
+from marginctl.results.compare import Comparison, Comparisons, attributes, folds_document
 from marginctl.results.cv_cells import Grid
 from marginctl.results.verdict import CellVerdict
 from marginctl.utils.text import count_noun
@@ -54,17 +55,16 @@ def cv_document(
 
 
 def _cell_json(grid: Grid, cell: cv_cells.Cell) -> dict[str, Any]:
-    fields = ("objective", "mean", "std", "n", "seconds")
     document = {
         **_row_json(grid, cell.dataset),
-        **{field: getattr(cell, field) for field in fields},
-        "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
+        **attributes(cell, "objective", "mean", "std", "n", "seconds"),
+        "paper": attributes(cell.paper, "mean", "std") if cell.paper else None,
         "note": cell.note,
     }
     if cell.is_measured:
         measured = ("candidates", "inner_accuracy", "confusion", "class_names")
         document["metrics"] = {name: value._asdict() for name, value in cell.metrics.items()}
-        document |= {field: getattr(cell, field) for field in measured}
+        document |= attributes(cell, *measured)
     if cell.chosen:
         document["chosen"] = [{"candidate": c, "networks": n} for c, n in cell.chosen]
     return document
@@ -149,9 +149,8 @@ def metric_cell(
     compared = verdicts.get(place)
     remarks = [cell.note, verdict_text(compared) if compared else None]
     value = cell.of(metric.name)
-    std = f" ± {format_value(value.std, metric)}" if value.std is not None else ""
     return Cell(
-        format_value(value.mean, metric) + std,
+        format_mean_std(*value, metric.decimals),
         best=format_value(value.mean, metric) == best,
         footnotes=(UNTRAINED if cell.untrained else "")
         + (DIVERGED if cell.diverged else "")
@@ -167,7 +166,7 @@ def metric_cell(
 
 def format_value(value: float | None, metric: Metric) -> str:
     """Return a number with the decimals of its metric, `-` for none."""
-    return "-" if value is None else f"{value:.{metric.decimals}f}"
+    return format_mean_std(value, None, metric.decimals)
 
 
 def best_text(values: Iterable[float | None], metric: Metric) -> str | None:
