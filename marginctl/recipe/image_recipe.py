@@ -30,7 +30,9 @@ from marginctl.recipe.fields import (
     LearningRate,
     Paper,
     PaperTable,
+    PositiveNumbers,
     Seeds,
+    first_error_line,
     map_all,
 )
 from marginctl.recipe.image_data import ImageData
@@ -153,10 +155,7 @@ class RateTuning(BaseModel):
 
     model_config = STRICT
 
-    rates: Annotated[
-        list[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] | None,
-        Field(min_length=1, max_length=11),
-    ] = None
+    rates: Annotated[PositiveNumbers | None, Field(min_length=1, max_length=11)] = None
     """learning rates; default: 11 of the optimizer"""
 
 
@@ -295,6 +294,13 @@ class ImageRecipe(BaseModel):
     def in_stage(self) -> Self:
         """Return the recipe with the sections of its own training stage."""
         return self
+
+    def revalidated(self, document: dict[str, Any], where: str) -> Self:
+        """Return the recipe of a changed document; `where` is what an error begins with."""
+        try:
+            return type(self).model_validate(document)
+        except ValidationError as error:
+            raise RequestError(f"{where}: {first_error_line(error)}") from None
 
     def data_like_source(
         self, image_size: int, resizing: Resizing, *, stream: bool

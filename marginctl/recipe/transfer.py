@@ -3,15 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from marginctl.data.images.resizing import CENTER, Resizing
-from marginctl.errors import RequestError
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
-from marginctl.recipe.fields import STRICT, Distinct, LearningRate, first_error_line
+from marginctl.recipe.fields import STRICT, Distinct, LearningRate, PositiveNumbers
 from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.image_recipe import (
     Blocks,
@@ -35,10 +34,7 @@ class Probe(BaseModel):
 
     features: Literal["standardised", "unit", "raw"] = "standardised"
     """standardised: by mean and deviation of the training part; unit: of length 1"""
-    l2_penalties: Annotated[
-        list[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]],
-        Field(min_length=1, max_length=100),
-    ] = list(L2_PENALTIES)
+    l2_penalties: Annotated[PositiveNumbers, Field(min_length=1, max_length=100)] = [*L2_PENALTIES]
     """penalties to choose from"""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """fraction of the training part that chooses the penalty"""
@@ -176,10 +172,5 @@ class TransferRecipe(ImageRecipe):
         document = self.model_dump(exclude={"grid"})
         if self.method == "probe":
             document["train"]["precision"] = "fp32"  # the precision of its features
-        changed = {"source_models": [source_model], "model": model, "data": section}
-        try:
-            return type(self).model_validate(document | changed)
-        except ValidationError as error:
-            raise RequestError(
-                f"source_models = {source_model}: {first_error_line(error)}"
-            ) from None
+        document |= {"source_models": [source_model], "model": model, "data": section}
+        return self.revalidated(document, f"source_models = {source_model}")

@@ -27,6 +27,7 @@ from marginctl.recipe.fields import (
     LearningRate,
     Paper,
     PaperTable,
+    PositiveNumbers,
     Seeds,
     expected_text,
     map_all,
@@ -179,10 +180,7 @@ class Tune(SearchSpace):
     of `protocol` are spread over the rates: see `objectives.tuning`.
     """
 
-    rates: Annotated[
-        list[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] | None,
-        Field(min_length=1),
-    ] = None
+    rates: Annotated[PositiveNumbers | None, Field(min_length=1)] = None
     """learning rates; default: 11 of the optimizer"""
     protocol: ProtocolGrid = Field(default={})
     """keys of the protocol, each with its values"""

@@ -268,7 +268,7 @@ def _cv_result(
     key: str,
 ) -> CVReport:
     comparisons = compare_folds(grid, baseline)
-    by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
+    by_place = _by_place(runs)
     verdicts = _verdicts(compared, by_place) if compared else {}
     title = _title(runs.recipe, runs.paper, runs.table, _protocol(runs))
     options: dict[str, Any] = {"key": key, "title": title, "runs": by_place}
@@ -332,7 +332,7 @@ def _training_result(
         baseline,
         key=key,
         title=title,
-        runs=_by_place((r, o, run) for (r, o, _), run in runs.runs.items()),
+        runs=_by_place(runs),
         metric=ranked_by,
     )
     if runs.paper is not None:
@@ -350,9 +350,9 @@ def _title(recipe: str, paper: str | None, number: str | None, settings: Mapping
     )
 
 
-def _by_place(placed: Iterable[tuple[str, str, Run]]) -> dict[Place, tuple[Run, ...]]:
+def _by_place(table: CVRuns | TrainingRuns) -> dict[Place, tuple[Run, ...]]:
     runs: dict[Place, tuple[Run, ...]] = {}
-    for row, objective, run in placed:
+    for (row, objective, _), run in table.runs.items():
         runs[row, objective] = (*runs.get((row, objective), ()), run)
     return runs
 

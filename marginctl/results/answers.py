@@ -181,13 +181,8 @@ def _unreliable_training(group: Sequence[TrainingResult]) -> str | None:
     finite = [r for r in group if not r.diverged and r.last]
     means = [r.last.top1 for r in finite if r.last]
     chance = next((r.largest_class for r in finite if r.largest_class is not None), None)
-    return unreliable(
-        statistics.fmean(means) if means else None,
-        chance,
-        len(group) - len(finite),
-        sum(r.collapsed for r in finite),
-        len(group),
-    )
+    diverged, collapsed = len(group) - len(finite), sum(r.collapsed for r in finite)
+    return unreliable(tests.mean_and_std(means).mean, chance, diverged, collapsed, len(group))
 
 
 def unreliable(
@@ -199,7 +194,6 @@ def unreliable(
     if collapsed:
         return f"predicts one class in {collapsed} of {n} networks"
     if mean is not None and chance is not None and mean < chance + NEAR_CHANCE:
-        return (
-            f"is near chance ({mean:.1f} %; always naming the largest class gives {chance:.1f} %)"
-        )
+        largest = f"always naming the largest class gives {chance:.1f} %"
+        return f"is near chance ({mean:.1f} %; {largest})"
     return None

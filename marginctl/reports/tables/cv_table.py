@@ -80,7 +80,7 @@ def _row_json(grid: Grid, row: str | None) -> dict[str, Any]:
 
 def cv_table(
     grid: Grid,
-    comparisons: Comparisons | None,
+    comparisons: Comparisons,
     *,
     key: str = "table",
     title: str = "",
@@ -139,13 +139,13 @@ def metric_cell(
     cell: cv_cells.Cell,
     metric: Metric,
     best: str | None,
-    comparisons: Comparisons | None,
+    comparisons: Comparisons,
     runs: Mapping[Place, tuple[Run, ...]],
     verdicts: Mapping[Place, CellVerdict],
 ) -> Cell:
     """Return mean and standard deviation of a metric, marked where they are the best ones."""
     place = (cell.dataset, cell.objective)
-    comparison = comparisons.cells.get(place) if comparisons else None
+    comparison = comparisons.cells.get(place)
     compared = verdicts.get(place)
     remarks = [cell.note, verdict_text(compared) if compared else None]
     value = cell.of(metric.name)
@@ -210,28 +210,24 @@ def _caption(grid: Grid) -> str:
     )
 
 
-def _footnotes(grid: Grid, comparisons: Comparisons | None) -> list[str]:
+def _footnotes(grid: Grid, comparisons: Comparisons) -> list[str]:
     """Return what the footnotes mean, a line each."""
     lines = []
-    compared = list(comparisons.cells.values()) if comparisons else []
-    if comparisons and any(c.p_holm is not None and c.equal_budgets for c in compared):
-        fixed = all(c.fixed for c in grid.cells.values())
-        test = (
-            "paired test over the test rows"
-            if fixed
-            else "corrected resampled t-test over the folds"
-        )
+    compared = list(comparisons.cells.values())
+    if any(c.p_holm is not None and c.equal_budgets for c in compared):
+        test = "corrected resampled t-test over the folds"
+        if all(c.fixed for c in grid.cells.values()):
+            test = "paired test over the test rows"
         lines.append(
             f"{BETTER} {WORSE}  better or worse than {comparisons.baseline}: {test}, Holm-adjusted "
             "p < 0.05 (over the methods of a row)"
         )
-    if comparisons and comparisons.overlapping:
+    if comparisons.overlapping:
         lines.append(
             "folds overlap (stratified: equal-test-counts): n counts some rows twice, and the "
             "tests are anti-conservative"
         )
-    if comparisons:
-        lines += unpaired_notes(compared, comparisons.baseline)
+    lines += unpaired_notes(compared, comparisons.baseline)
     cells = grid.in_order()
     for reason in dict.fromkeys(c.untrained for c in cells if c.untrained):
         places = [(c.objective, c.dataset) for c in cells if c.untrained == reason]
@@ -267,9 +263,9 @@ def _by_objective(places: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{objective} on {', '.join(where)}" for objective, where in groups.items())
 
 
-def _tests_over_datasets(grid: Grid, comparisons: Comparisons | None) -> list[str]:
+def _tests_over_datasets(grid: Grid, comparisons: Comparisons) -> list[str]:
     """Return the tests over data sets, a line each; nothing for fewer than two data sets."""
-    if comparisons is None or grid.settings or min(len(grid.datasets), len(grid.objectives)) < 2:
+    if grid.settings or min(len(grid.datasets), len(grid.objectives)) < 2:
         return []
     complete, lines = comparisons.datasets, []
     if complete < len(grid.datasets):
