@@ -54,18 +54,12 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-def number(minimum: float) -> Callable[[str | float], float]:
-    """Return a parser of finite numbers whose error names the value."""
-
-    def parse(text: str | float) -> float:
-        value = _float(text)
-        if not minimum <= value < math.inf:
-            raise typer.BadParameter(
-                f"{shorten(str(text))!r}: expected a number of at least {minimum:g}"
-            )
-        return value
-
-    return parse
+def non_negative(text: str | float) -> float:
+    """Parse a finite number of at least 0."""
+    value = _float(text)
+    if not 0 <= value < math.inf:
+        raise typer.BadParameter(f"{shorten(str(text))!r}: expected a number of at least 0")
+    return value
 
 
 def fraction(text: str) -> float:

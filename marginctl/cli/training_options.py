@@ -48,57 +48,35 @@ SaveModel = Annotated[
     Path | None,
     option("FILE", "Save the best network by validation for predict (one objective without)."),
 ]
-SeedCount = Annotated[int | None, option("N", "Number of seeds (0 to N - 1).", integer(1, 10000))]
-Keep = Annotated[int, option("N", "Recent checkpoints to keep, besides the best.", integer(1))]
-CheckpointMinutes = Annotated[
-    float, option("MINUTES", "Checkpoint interval.", common_options.number(0))
-]
-DecodeWorkers = Annotated[
-    int | None,
-    option(
-        "N",
-        "Processes that decode images from files (default: one per core, at most 16).",
-        integer(0),
-    ),
-]
-GpuFastPath = Annotated[
-    bool | None,
-    typer.Option(
-        help="Fused optimizer, and cuDNN's fastest algorithms by timing (default: as the recipe "
-        "says, else off). For CUDA; it has never run on a GPU."
-    ),
-]
-CudaGraphs = Annotated[
-    bool | None,
-    typer.Option(
-        help="Launch each training step as one CUDA graph, for small networks (default: as the "
-        "recipe says, else off). For CUDA; it has never run on a GPU."
-    ),
-]
-TensorBoardFolder = Annotated[
-    Path | None,
-    option("FOLDER", "Write the metrics of every epoch for TensorBoard.", common_options.folder),
-]
-Workers = Annotated[
-    int | None,
-    option(
-        "N",
-        "Trials trained side by side, with the same results (default: one per core or GPU, unless "
-        "all take a few seconds).",
-        integer(1),
-    ),
-]
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """The options of a command besides those that change its recipe."""
 
-    seeds: SeedCount = None
-    keep: Keep = 1
-    checkpoint_minutes: CheckpointMinutes = 5.0
-    decode_workers: DecodeWorkers = None
-    tensorboard: TensorBoardFolder = None
+    seeds: Annotated[
+        int | None, option("N", "Number of seeds (0 to N - 1).", integer(1, 10000))
+    ] = None
+    keep: Annotated[
+        int, option("N", "Recent checkpoints to keep, besides the best.", integer(1))
+    ] = 1
+    checkpoint_minutes: Annotated[
+        float, option("MINUTES", "Checkpoint interval.", common_options.non_negative)
+    ] = 5.0
+    decode_workers: Annotated[
+        int | None,
+        option(
+            "N",
+            "Processes that decode images from files (default: one per core, at most 16).",
+            integer(0),
+        ),
+    ] = None
+    tensorboard: Annotated[
+        Path | None,
+        option(
+            "FOLDER", "Write the metrics of every epoch for TensorBoard.", common_options.folder
+        ),
+    ] = None
     report_format: common_options.ReportFormat = "table"
     json: common_options.Json = False
     set_: common_options.Set = None
@@ -106,9 +84,29 @@ class RunOptions:
     out: common_options.Out = Path("runs")
     data_dir: common_options.DataDir = None
     device: common_options.Device = "auto"
-    workers: Workers = None
-    gpu_fast_path: GpuFastPath = None
-    cuda_graphs: CudaGraphs = None
+    workers: Annotated[
+        int | None,
+        option(
+            "N",
+            "Trials trained side by side, with the same results (default: one per core or GPU, "
+            "unless all take a few seconds).",
+            integer(1),
+        ),
+    ] = None
+    gpu_fast_path: Annotated[
+        bool | None,
+        typer.Option(
+            help="Fused optimizer, and cuDNN's fastest algorithms by timing (default: as the "
+            "recipe says, else off). For CUDA; it has never run on a GPU."
+        ),
+    ] = None
+    cuda_graphs: Annotated[
+        bool | None,
+        typer.Option(
+            help="Launch each training step as one CUDA graph, for small networks (default: as "
+            "the recipe says, else off). For CUDA; it has never run on a GPU."
+        ),
+    ] = None
     dry_run: common_options.DryRun = False
     quiet: common_options.Quiet = False
 

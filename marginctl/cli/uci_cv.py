@@ -264,11 +264,11 @@ def _search(
         f"{count_noun(planned.networks, 'network')}, {count_noun(count, 'worker')}, about "
         f"{duration}; runs folder: {planned.folder}"
     )
-    if dry_run and report_format == "json":
-        print_json({"schema": 1, "command": "uci-cv --search", "dry_run": asdict(planned)})
-    elif dry_run:
-        print(line)
     if dry_run:
+        if report_format == "json":
+            print_json({"schema": 1, "command": "uci-cv --search", "dry_run": asdict(planned)})
+        else:
+            print(line)
         return
     with search_table.Leaderboard(session.recipe, published, quiet=quiet) as board:
         if not quiet:

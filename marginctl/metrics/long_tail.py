@@ -18,7 +18,6 @@ DESCRIPTIONS = {
     "medium": f"{MEDIUM_SHOT[0]} to {MEDIUM_SHOT[1]} training images",
     "few": f"fewer than {MEDIUM_SHOT[0]} training images",
 }
-LONG_TAIL_MEANS = "over test images; class mean: the mean of the class accuracies (Liu et al. 2019)"
 
 
 def class_groups(counts: Sequence[int] | IntArray) -> dict[str, IntArray]:

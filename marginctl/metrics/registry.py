@@ -115,10 +115,18 @@ def _classification(name: str, label: str, unit: Literal["", "%"], decimals: int
     )
 
 
-def _long_tail(group: str, mean: str, key: str, shown_in: Any) -> Metric:
-    name, label = f"{group}{mean}".replace(" ", "_"), f"{group}-shot{mean}"
-    path = ("evaluation", "long_tail", group, key)
-    return Metric(name, label, "%", "higher", path, 100.0, group="long-tail", shown_in=shown_in)
+def _long_tail(group: str, *, class_mean: bool) -> Metric:
+    mean = " class mean" if class_mean else ""
+    return Metric(
+        group + mean.replace(" ", "_"),
+        f"{group}-shot{mean}",
+        "%",
+        "higher",
+        ("evaluation", "long_tail", group, "mean_class_accuracy" if class_mean else "accuracy"),
+        factor=100.0,
+        group="long-tail",
+        shown_in="report" if class_mean else "summary",
+    )
 
 
 def _calibration(name: str, label: str, *path: str, percent: bool) -> Metric:
@@ -169,8 +177,8 @@ _BUILTIN = [
     _calibration("mce", "MCE", "evaluation", "calibration", "mce", percent=True),
     _calibration("nll", "NLL", "last", "nll", percent=False),
     _calibration("brier", "Brier", "evaluation", "brier", percent=False),
-    *(_long_tail(group, "", "accuracy", "summary") for group in _SHOT_GROUPS),
-    *(_long_tail(group, " class mean", "mean_class_accuracy", "report") for group in _SHOT_GROUPS),
+    *(_long_tail(group, class_mean=False) for group in _SHOT_GROUPS),
+    *(_long_tail(group, class_mean=True) for group in _SHOT_GROUPS),
     Metric(
         "kappa",
         "kappa*",

@@ -71,12 +71,13 @@ def published_means(paper: str | None, number: str | None) -> dict[tuple[str, st
     Empty if we hold no such table, or if its cells are selected by other keys.
     """
     tables = next((one.tables for one in papers() if one.name == paper), {})
+    if number is None or number not in tables:
+        return {}
     cells = {}
-    for table in [tables[number]] if number is not None and number in tables else []:
-        for key, cell in table.cells.items():
-            selection = table.selections[key]
-            if isinstance(cell, PublishedMean) and set(selection) == {"dataset", "objective"}:
-                cells[str(selection["dataset"]), str(selection["objective"])] = cell
+    for key, cell in tables[number].cells.items():
+        selection = tables[number].selections[key]
+        if isinstance(cell, PublishedMean) and set(selection) == {"dataset", "objective"}:
+            cells[str(selection["dataset"]), str(selection["objective"])] = cell
     return cells
 
 

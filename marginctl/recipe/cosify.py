@@ -3,23 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.errors import RequestError
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.schedules import parse_learning_rate
-from marginctl.recipe.fields import LearningRate, first_error_line
+from marginctl.recipe.fields import LearningRate
 from marginctl.recipe.image_data import ImageData
-from marginctl.recipe.image_recipe import (
-    Blocks,
-    Objectives,
-    Optim,
-    SourceModelName,
-    Training,
-    check_same_model,
-)
+from marginctl.recipe.image_recipe import Blocks, Objectives, Optim, Training, check_same_model
 from marginctl.recipe.train import EvaluatedRecipe
 
 
@@ -47,16 +40,12 @@ class CosifyRecipe(EvaluatedRecipe):
     grid_keys: ClassVar[Sequence[str]] = ("blocks",)
 
     task: Literal["cosify"]
-    source_model: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="a trial's folder, a checkpoint, or weights: ResNet50_Weights."
-            "IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0, resnet50=FILE",
-        ),
-    ]
+    source_model: Annotated[str, Field(min_length=1)]
+    """a trial's folder, a checkpoint, or weights: ResNet50_Weights.IMAGENET1K_V1,
+    timm/resnet50.a1_in1k, efficientnet-lite0, resnet50=FILE"""
     blocks: Blocks = "1-4"
-    model: SourceModelName = None
+    model: ModelSpec | None = None
+    """default: that of the source model"""
     objectives: Objectives = Field(default=[parse("cosine-ls")])
     optim: CosifyOptim = CosifyOptim()
     train: CosifyTraining = CosifyTraining()
@@ -88,9 +77,5 @@ class CosifyRecipe(EvaluatedRecipe):
         else:
             stream = data is None or data.streamed
             section = self.data_like_source(image_size, resizing, stream=stream)
-        try:
-            return type(self).model_validate(self.model_dump() | {"model": model, "data": section})
-        except ValidationError as error:
-            raise RequestError(
-                f"source_model = {self.source_model}: {first_error_line(error)}"
-            ) from None
+        document = self.model_dump() | {"model": model, "data": section}
+        return self.revalidated(document, f"source_model = {self.source_model}")

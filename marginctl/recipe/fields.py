@@ -30,7 +30,8 @@ TYPE_NAMES = {  # pydantic's phrase -> ours
     "a valid boolean": "true or false",
 }
 T = TypeVar("T")
-STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+# a docstring below a field is its description
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
 def _learning_rate(value: Any) -> float | Schedule:
@@ -51,6 +52,7 @@ LearningRate = Annotated[
     PlainValidator(_learning_rate),
     PlainSerializer(_learning_rate_text, return_type=float | str),
 ]
+PositiveNumbers = list[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]]
 Distinct = AfterValidator(lambda values: list(dict.fromkeys(values)))  # no duplicates
 Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1), Distinct]
 Paper = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,40}$")]

@@ -15,7 +15,6 @@ from marginctl.data.images.registry import (
 from marginctl.data.images.resizing import CENTER, SQUARE, Resizing
 from marginctl.recipe.fields import STRICT, map_all
 
-_Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 _IN_MEMORY_AUGMENTS = ("none", "flip", "random-crop", "random-crop-flip", "reflect-crop-flip")
 _STREAMED_AUGMENTS = ("none", "flip", "random-crop-flip", "random-resized-crop-flip", "imagenet")
 
@@ -25,110 +24,49 @@ class ImageData(BaseModel):
 
     model_config = STRICT
 
-    name: Annotated[str, Field(description="an image data set, folder:PATH or list:PATH")] = (
-        "digits"
-    )
-    load: Annotated[
-        Literal["memory", "stream"] | None,
-        Field(
-            description="memory: all images are held in memory; stream: images are decoded batch "
-            "by batch; default: as the data set allows"
-        ),
-    ] = None
-    image_size: Annotated[
-        int | None,
-        Field(
-            ge=4,
-            le=1024,
-            description="height and width of images read from files, in pixels; default: 64, or "
-            "224 if streamed",
-        ),
-    ] = None
-    test_fraction: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            lt=1,
-            allow_inf_nan=False,
-            description="fraction of each class of a folder PATH/CLASS/IMAGE that is its test part "
-            "(default: 0.2)",
-        ),
-    ] = None
-    val_fraction: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            lt=1,
-            allow_inf_nan=False,
-            description="fraction of the training images, drawn by the seed of a trial, that is "
-            "its validation part: it chooses the epoch, and the test part is measured once",
-        ),
-    ] = None
-    groups: Annotated[
-        str | None,
-        Field(
-            description="images of one person or object, which are held out together: a CSV file "
-            "with the columns image and group, or re:PATTERN, whose first parentheses match the "
-            "group in a file's name"
-        ),
-    ] = None
-    subset_fraction: Annotated[
-        _Fraction, Field(description="fraction of the training images of each class to use")
-    ] = 1.0
-    subset_size: Annotated[
-        int | None,
-        Field(ge=2, description="number of training images to use, instead of a fraction"),
-    ] = None
-    imbalance_factor: Annotated[
-        float | None,
-        Field(
-            ge=1,
-            le=1e6,
-            allow_inf_nan=False,
-            description="long tail: ratio of the training images of class 0 to those of the last "
-            "class; counts fall exponentially from class to class",
-        ),
-    ] = None
-    max_per_class: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="training images of class 0 in a long tail; default: as many as every "
-            "class has",
-        ),
-    ] = None
-    label_noise: Annotated[
-        float,
-        Field(
-            ge=0, lt=1, allow_inf_nan=False, description="fraction of training labels made wrong"
-        ),
-    ] = 0.0
-    augment: Annotated[
-        Literal[
-            "none",
-            "flip",
-            "random-crop",
-            "random-crop-flip",
-            "reflect-crop-flip",
-            "random-resized-crop-flip",
-            "imagenet",
-        ],
-        Field(
-            description="random-crop: crops after padding with 4 pixels of the mean colour, or "
-            "random crops of streamed images; reflect-crop-flip: the same with reflected pixels; "
-            "flip: horizontal flips of the whole square, which is also the test image; "
-            "random-resized-crop-flip: streamed images only; imagenet: with colour jitter and "
-            "lighting noise"
-        ),
+    name: str = "digits"
+    """an image data set, folder:PATH or list:PATH"""
+    load: Literal["memory", "stream"] | None = None
+    """memory: all images are held in memory; stream: images are decoded batch by batch; default: as
+    the data set allows"""
+    image_size: Annotated[int | None, Field(ge=4, le=1024)] = None
+    """height and width of images read from files, in pixels; default: 64, or 224 if streamed"""
+    test_fraction: Annotated[float | None, Field(gt=0, lt=1, allow_inf_nan=False)] = None
+    """fraction of each class of a folder PATH/CLASS/IMAGE that is its test part (default: 0.2)"""
+    val_fraction: Annotated[float | None, Field(gt=0, lt=1, allow_inf_nan=False)] = None
+    """fraction of the training images, drawn by the seed of a trial, that is its validation part:
+    it chooses the epoch, and the test part is measured once"""
+    groups: str | None = None
+    """images of one person or object, which are held out together: a CSV file with the columns
+    image and group, or re:PATTERN, whose first parentheses match the group in a file's name"""
+    subset_fraction: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
+    """fraction of the training images of each class to use"""
+    subset_size: Annotated[int | None, Field(ge=2)] = None
+    """number of training images to use, instead of a fraction"""
+    imbalance_factor: Annotated[float | None, Field(ge=1, le=1e6, allow_inf_nan=False)] = None
+    """long tail: ratio of the training images of class 0 to those of the last class; counts fall
+    exponentially from class to class"""
+    max_per_class: Annotated[int | None, Field(ge=1)] = None
+    """training images of class 0 in a long tail; default: as many as every class has"""
+    label_noise: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
+    """fraction of training labels made wrong"""
+    augment: Literal[
+        "none",
+        "flip",
+        "random-crop",
+        "random-crop-flip",
+        "reflect-crop-flip",
+        "random-resized-crop-flip",
+        "imagenet",
     ] = "none"
-    resizing: Annotated[
-        Resizing | None,
-        Field(description="of streamed images; default: torchvision's, or that of weights by name"),
-    ] = None
-    exclude: Annotated[
-        str | None,
-        Field(description="file that lists test images of a streamed data set to leave out"),
-    ] = None
+    """random-crop: crops after padding with 4 pixels of the mean colour, or random crops of
+    streamed images; reflect-crop-flip: the same with reflected pixels; flip: horizontal flips of
+    the whole square, which is also the test image; random-resized-crop-flip: streamed images only;
+    imagenet: with colour jitter and lighting noise"""
+    resizing: Resizing | None = None
+    """of streamed images; default: torchvision's, or that of weights by name"""
+    exclude: str | None = None
+    """file that lists test images of a streamed data set to leave out"""
 
     @field_validator("name")
     @classmethod

@@ -30,7 +30,9 @@ from marginctl.recipe.fields import (
     LearningRate,
     Paper,
     PaperTable,
+    PositiveNumbers,
     Seeds,
+    first_error_line,
     map_all,
 )
 from marginctl.recipe.image_data import ImageData
@@ -57,9 +59,6 @@ Blocks = Annotated[
         "the new classifier is trained"
     ),
 ]
-SourceModelName = Annotated[
-    ModelSpec | None, Field(description="default: that of the source model")
-]
 
 
 class Optim(BaseModel):
@@ -69,10 +68,10 @@ class Optim(BaseModel):
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: LearningRate = parse_learning_rate("cosine(end=0,start=0.1)")
-    lr_interval: Annotated[
-        Literal["step", "epoch"], Field(description="when a scheduled learning rate changes")
-    ] = "step"
-    momentum: Annotated[float, Field(ge=0, lt=1, description="sgd only")] = 0.9
+    lr_interval: Literal["step", "epoch"] = "step"
+    """when a scheduled learning rate changes"""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """sgd only"""
     nesterov: bool = False
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 5e-4
 
@@ -93,70 +92,34 @@ class Training(BaseModel):
 
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 10
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 128
-    grad_accum_steps: Annotated[
-        int, Field(ge=1, le=10_000, description="parts into which each batch is split")
-    ] = 1
-    precision: Annotated[
-        Literal["auto", "fp32", "tf32", "bf16", "fp16"],
-        Field(
-            description="of the backbone; auto: bf16 where it is fast, else fp32; tf32: on GPUs; "
-            "fp16: with a fused optimizer, which has never run on a GPU"
-        ),
-    ] = "auto"
+    grad_accum_steps: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """parts into which each batch is split"""
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    """of the backbone; auto: bf16 where it is fast, else fp32; tf32: on GPUs; fp16: with a fused
+    optimizer, which has never run on a GPU"""
     compile: bool = False
-    gpu_fast_path: Annotated[
-        bool,
-        Field(
-            description="fused optimizer, and cuDNN's fastest algorithms by timing; for CUDA; it "
-            "has never run on a GPU"
-        ),
-    ] = False
-    cuda_graphs: Annotated[
-        bool,
-        Field(
-            description="forward and backward pass of a step as one launch, for small networks; "
-            "for CUDA; it has never run on a GPU"
-        ),
-    ] = False
-    sampling: Annotated[
-        Sampling,
-        Field(
-            description="random: every image once per epoch; class-balanced: as many draws, each "
-            "of a random class and then of a random image of that class"
-        ),
-    ] = "random"
-    sync_batch_norm: Annotated[
-        bool, Field(description="batch statistics over all processes of torchrun")
-    ] = False
-    evaluate_every: Annotated[
-        int, Field(ge=1, description="epochs between evaluations; the last epoch is evaluated")
-    ] = 1
-    reference_run: Annotated[
-        str | None,
-        Field(
-            description="folder of a finished trial whose losses define the difficulty of the "
-            "training images; the training records easy and hard images separately"
-        ),
-    ] = None
-    difficulty_groups: Annotated[
-        int, Field(ge=2, le=100, description="groups of training images of equal size")
-    ] = 5
-    gradient_norm_samples: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=MAX_DIAGNOSED,
-            description="training images whose input-gradient norm of the loss is recorded",
-        ),
-    ] = 0
-
-    patience: Annotated[
-        int | None,
-        Field(
-            ge=1,
-            description="stop after this many epochs without a better one on the validation part",
-        ),
-    ] = None
+    gpu_fast_path: bool = False
+    """fused optimizer, and cuDNN's fastest algorithms by timing; for CUDA; it has never run on a
+    GPU"""
+    cuda_graphs: bool = False
+    """forward and backward pass of a step as one launch, for small networks; for CUDA; it has never
+    run on a GPU"""
+    sampling: Sampling = "random"
+    """random: every image once per epoch; class-balanced: as many draws, each of a random class and
+    then of a random image of that class"""
+    sync_batch_norm: bool = False
+    """batch statistics over all processes of torchrun"""
+    evaluate_every: Annotated[int, Field(ge=1)] = 1
+    """epochs between evaluations; the last epoch is evaluated"""
+    reference_run: str | None = None
+    """folder of a finished trial whose losses define the difficulty of the training images; the
+    training records easy and hard images separately"""
+    difficulty_groups: Annotated[int, Field(ge=2, le=100)] = 5
+    """groups of training images of equal size"""
+    gradient_norm_samples: Annotated[int, Field(ge=0, le=MAX_DIAGNOSED)] = 0
+    """training images whose input-gradient norm of the loss is recorded"""
+    patience: Annotated[int | None, Field(ge=1)] = None
+    """stop after this many epochs without a better one on the validation part"""
 
     @model_validator(mode="after")
     def _graphs_hold_one_step(self) -> Self:
@@ -192,12 +155,8 @@ class RateTuning(BaseModel):
 
     model_config = STRICT
 
-    rates: Annotated[
-        list[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] | None,
-        Field(
-            min_length=1, max_length=11, description="learning rates; default: 11 of the optimizer"
-        ),
-    ] = None
+    rates: Annotated[PositiveNumbers | None, Field(min_length=1, max_length=11)] = None
+    """learning rates; default: 11 of the optimizer"""
 
 
 class ImageRecipe(BaseModel):
@@ -218,10 +177,8 @@ class ImageRecipe(BaseModel):
     train: Training = Training()
     seeds: Seeds = [0]
     tune: RateTuning | None = None
-    grid: Annotated[
-        dict[str, Annotated[list[Any], Field(min_length=1)]],
-        Field(description="dotted keys such as data.subset_fraction, each with its values"),
-    ] = {}
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    """dotted keys such as data.subset_fraction, each with its values"""
 
     @field_validator("objectives", mode="before")
     @classmethod
@@ -337,6 +294,13 @@ class ImageRecipe(BaseModel):
     def in_stage(self) -> Self:
         """Return the recipe with the sections of its own training stage."""
         return self
+
+    def revalidated(self, document: dict[str, Any], where: str) -> Self:
+        """Return the recipe of a changed document; `where` is what an error begins with."""
+        try:
+            return type(self).model_validate(document)
+        except ValidationError as error:
+            raise RequestError(f"{where}: {first_error_line(error)}") from None
 
     def data_like_source(
         self, image_size: int, resizing: Resizing, *, stream: bool

@@ -62,7 +62,8 @@ def _keys(
                 yield from _keys(sections[reference], sections, f"{key}{many}.")
         else:
             default = _value(field["default"]) if "default" in field else ""
-            yield RecipeKey(key, _takes(field), default, field.get("description", ""))
+            description = " ".join(field.get("description", "").split())
+            yield RecipeKey(key, _takes(field), default, description)
 
 
 def _references(field: Mapping[str, Any]) -> Iterator[str]:

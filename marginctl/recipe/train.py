@@ -23,18 +23,14 @@ class SecondStage(BaseModel):
     model_config = STRICT
 
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 30
-    sampling: Annotated[
-        Sampling,
-        Field(description="class-balanced: a random class, then a random image of that class"),
-    ] = "class-balanced"
-    lr: Annotated[LearningRate | None, Field(description="default: that of the first stage")] = None
-    weight_decay: Annotated[
-        float | None,
-        Field(ge=0, le=1e6, allow_inf_nan=False, description="default: that of the first stage"),
-    ] = None
-    batch_size: Annotated[
-        int | None, Field(ge=1, le=1_000_000, description="default: that of the first stage")
-    ] = None
+    sampling: Sampling = "class-balanced"
+    """class-balanced: a random class, then a random image of that class"""
+    lr: LearningRate | None = None
+    """default: that of the first stage"""
+    weight_decay: Annotated[float | None, Field(ge=0, le=1e6, allow_inf_nan=False)] = None
+    """default: that of the first stage"""
+    batch_size: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """default: that of the first stage"""
 
     def sections(self, optim: BaseModel, train: BaseModel) -> dict[str, Any]:
         """Return the sections `optim` and `train` of the second stage.
@@ -42,10 +38,8 @@ class SecondStage(BaseModel):
         Diagnostics of training images belong to the first stage alone.
         """
         changes = self.model_dump(exclude_none=True)
-        for_optim = {
-            key: value for key, value in changes.items() if key in type(optim).model_fields
-        }
-        for_train = {key: value for key, value in changes.items() if key not in for_optim}
+        for_optim = {k: v for k, v in changes.items() if k in type(optim).model_fields}
+        for_train = {k: v for k, v in changes.items() if k not in for_optim}
         for_train |= {"reference_run": None, "difficulty_groups": 5, "gradient_norm_samples": 0}
         return {
             "optim": optim.model_copy(update=for_optim),
@@ -58,24 +52,14 @@ class SecondStage(BaseModel):
         return "second" + "".join(f":{key}={value}" for key, value in changed.items())
 
 
-OodSets = Annotated[
-    list[str],
-    Field(
-        description="out-of-distribution test sets, NAME, near=NAME or far=NAME, or openood, the "
-        "sets of OpenOOD 1.5: their test parts are detected at the end"
-    ),
-]
-PairFiles = Annotated[
-    list[Annotated[str, Field(min_length=1)]],
-    Field(description="lists of image pairs to verify at the end: the same identity or not"),
-]
-
-
 class EvaluatedRecipe(ImageRecipe):
     """A recipe whose networks are tested on out-of-distribution images and image pairs too."""
 
-    ood: OodSets = Field(default=[])
-    pairs: PairFiles = Field(default=[])
+    ood: list[str] = Field(default=[])
+    """out-of-distribution test sets, NAME, near=NAME or far=NAME, or openood, the sets of OpenOOD
+    1.5: their test parts are detected at the end"""
+    pairs: list[Annotated[str, Field(min_length=1)]] = Field(default=[])
+    """lists of image pairs to verify at the end: the same identity or not"""
 
     @field_validator("ood")
     @classmethod
@@ -90,23 +74,14 @@ class TrainRecipe(EvaluatedRecipe):
     minimal: ClassVar[Mapping[str, Any]] = {"task": "train"}
 
     task: Literal["train"]
-    model: Annotated[ModelSpec, Field(description="a backbone: NAME:option=value,...")] = (
-        ModelSpec.parse("resnet18")
-    )
-    weights: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            description="of the backbone at the start: pretrained, for the published weights of "
-            "the model; a name, such as ResNet50_Weights.IMAGENET1K_V1 or timm/resnet50.a1_in1k; "
-            "or a file with a state dict",
-        ),
-    ] = None
+    model: ModelSpec = ModelSpec.parse("resnet18")
+    """a backbone: NAME:option=value,..."""
+    weights: Annotated[str | None, Field(min_length=1)] = None
+    """of the backbone at the start: pretrained, for the published weights of the model; a name,
+    such as ResNet50_Weights.IMAGENET1K_V1 or timm/resnet50.a1_in1k; or a file with a state dict"""
     objectives: Objectives = Field(default=[parse("soft")])
-    second_stage: Annotated[
-        SecondStage | None,
-        Field(description="a second stage that trains a new classifier on the frozen backbone"),
-    ] = None
+    second_stage: SecondStage | None = None
+    """a second stage that trains a new classifier on the frozen backbone"""
 
     @property
     def tuned_by_default(self) -> bool:

@@ -3,28 +3,25 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from marginctl.data.images.resizing import CENTER, Resizing
-from marginctl.errors import RequestError
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
-from marginctl.recipe.fields import STRICT, Distinct, LearningRate, first_error_line
+from marginctl.recipe.fields import STRICT, Distinct, LearningRate, PositiveNumbers
 from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.image_recipe import (
     Blocks,
     ImageRecipe,
     Objectives,
     Optim,
-    SourceModelName,
     Training,
     check_same_model,
 )
 
 Method = Literal["probe", "fine-tune"]
-_Penalty = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 # Relative to the mean loss: scikit-learn's C is 1 / (n penalty). Ours: the paper gives none.
 L2_PENALTIES = (10.0, 1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
@@ -35,29 +32,14 @@ class Probe(BaseModel):
 
     model_config = STRICT
 
-    features: Annotated[
-        Literal["standardised", "unit", "raw"],
-        Field(
-            description="standardised: by mean and deviation of the training part; unit: of "
-            "length 1"
-        ),
-    ] = "standardised"
-    l2_penalties: Annotated[
-        list[_Penalty],
-        Field(min_length=1, max_length=100, description="penalties to choose from"),
-    ] = list(L2_PENALTIES)
-    validation_fraction: Annotated[
-        float,
-        Field(gt=0, lt=1, description="fraction of the training part that chooses the penalty"),
-    ] = 0.2
-    tolerance: Annotated[
-        float,
-        Field(
-            ge=1e-10,
-            le=1e-2,
-            description="on the gradient's largest entry; below a penalty of 1e-3 relative to it",
-        ),
-    ] = 1e-6
+    features: Literal["standardised", "unit", "raw"] = "standardised"
+    """standardised: by mean and deviation of the training part; unit: of length 1"""
+    l2_penalties: Annotated[PositiveNumbers, Field(min_length=1, max_length=100)] = [*L2_PENALTIES]
+    """penalties to choose from"""
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """fraction of the training part that chooses the penalty"""
+    tolerance: Annotated[float, Field(ge=1e-10, le=1e-2)] = 1e-6
+    """on the gradient's largest entry; below a penalty of 1e-3 relative to it"""
 
     @field_validator("l2_penalties")
     @classmethod
@@ -70,10 +52,8 @@ class TransferOptim(Optim):
 
     lr: LearningRate = parse_learning_rate("cosine(end=0,start=0.1)")
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 1e-4
-    backbone_lr_factor: Annotated[
-        float,
-        Field(gt=0, le=1, description="learning rate of the backbone relative to the classifier's"),
-    ] = 0.01
+    backbone_lr_factor: Annotated[float, Field(gt=0, le=1)] = 0.01
+    """learning rate of the backbone relative to the classifier's"""
 
 
 class TransferTraining(Training):
@@ -97,29 +77,21 @@ class TransferRecipe(ImageRecipe):
 
     task: Literal["transfer"]
     source_models: Annotated[
-        list[Annotated[str, Field(min_length=1)]],
-        Field(
-            min_length=1,
-            description="each a trial's folder, a folder of trials, a checkpoint, or weights: "
-            "ResNet50_Weights.IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0, "
-            "resnet50=FILE",
-        ),
-        Distinct,
+        list[Annotated[str, Field(min_length=1)]], Field(min_length=1), Distinct
     ]
+    """each a trial's folder, a folder of trials, a checkpoint, or weights:
+    ResNet50_Weights.IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0, resnet50=FILE"""
     method: Method = "probe"
     probe: Probe = Probe()
     blocks: Blocks = "1-4"
-    model: SourceModelName = None
+    model: ModelSpec | None = None
+    """default: that of the source model"""
     objectives: Objectives = Field(default=[parse("soft:bias=true")])
     optim: TransferOptim = TransferOptim()
     train: TransferTraining = TransferTraining()
-    baselines: Annotated[
-        list[Literal["probe"]] | None,
-        Field(
-            description="classifiers to compare fine-tuning with; default: the probe on own data, "
-            "none in a paper's recipe"
-        ),
-    ] = None
+    baselines: list[Literal["probe"]] | None = None
+    """classifiers to compare fine-tuning with; default: the probe on own data, none in a paper's
+    recipe"""
 
     @model_validator(mode="after")
     def _valid_transfer(self) -> Self:
@@ -200,10 +172,5 @@ class TransferRecipe(ImageRecipe):
         document = self.model_dump(exclude={"grid"})
         if self.method == "probe":
             document["train"]["precision"] = "fp32"  # the precision of its features
-        changed = {"source_models": [source_model], "model": model, "data": section}
-        try:
-            return type(self).model_validate(document | changed)
-        except ValidationError as error:
-            raise RequestError(
-                f"source_models = {source_model}: {first_error_line(error)}"
-            ) from None
+        document |= {"source_models": [source_model], "model": model, "data": section}
+        return self.revalidated(document, f"source_models = {source_model}")

@@ -27,6 +27,7 @@ from marginctl.recipe.fields import (
     LearningRate,
     Paper,
     PaperTable,
+    PositiveNumbers,
     Seeds,
     expected_text,
     map_all,
@@ -71,38 +72,32 @@ class Protocol(BaseModel):
 
     model_config = STRICT
 
-    hidden: Annotated[
-        list[Annotated[int, Field(ge=1, le=65536)]],
-        Field(max_length=100, description="widths of the hidden layers, each with ReLU"),
-    ] = [10, 10]
-    linear_last_hidden: Annotated[
-        bool, Field(description="no ReLU after the last hidden layer")
-    ] = False
-    batch_norm: Annotated[
-        Literal["none", "before-relu", "after-relu"], Field(description="in every hidden layer")
-    ] = "none"
-    initialization: Annotated[
-        Literal["default", "xavier", "kaiming"],
-        Field(description="PyTorch's default, or Glorot's or He's uniform one"),
-    ] = "default"
+    hidden: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(max_length=100)] = [10, 10]
+    """widths of the hidden layers, each with ReLU"""
+    linear_last_hidden: bool = False
+    """no ReLU after the last hidden layer"""
+    batch_norm: Literal["none", "before-relu", "after-relu"] = "none"
+    """in every hidden layer"""
+    initialization: Literal["default", "xavier", "kaiming"] = "default"
+    """PyTorch's default, or Glorot's or He's uniform one"""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     lr: LearningRate = 1e-3
-    momentum: Annotated[float, Field(ge=0, lt=1, description="sgd only")] = 0.9
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """sgd only"""
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 32
     weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 5e-4
     scaling: Literal["none", "standard", "minmax"] = "standard"
-    class_weights: Annotated[
-        Literal["none", "balanced"],
-        Field(description="balanced: every class has the same total weight in the loss"),
-    ] = "none"
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: every class has the same total weight in the loss"""
     folds: Annotated[int, Field(ge=2, le=1_000_000)] = 10
     repeats: Annotated[int, Field(ge=1, le=100_000)] = 10
-    stratified: Annotated[
-        bool | Literal["equal-test-counts"],
-        BeforeValidator(_stratified),
-        Field(description="equal-test-counts: all folds test the same number of rows per class"),
-    ] = False
+    stratified: Annotated[bool | Literal["equal-test-counts"], BeforeValidator(_stratified)] = False
+    """equal-test-counts: all folds test the same number of rows per class"""
+
+
+# keys of the protocol, each with its values
+ProtocolGrid = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
 class SearchRound(BaseModel):
@@ -119,18 +114,12 @@ class SearchSpace(BaseModel):
 
     model_config = STRICT
 
-    protocol: Annotated[
-        dict[str, Annotated[list[Any], Field(min_length=1)]],
-        Field(min_length=1, description="keys of the protocol, each with its values"),
-    ]
-    options: Annotated[
-        dict[str, Annotated[list[ParsedObjective], Field(min_length=1)]],
-        Field(description="objectives, each with alternatives that stand for it"),
-    ] = {}
-    settings: Annotated[
-        int | None,
-        Field(ge=1, le=1_000_000, description="number of settings to draw; default: all"),
-    ] = None
+    protocol: Annotated[ProtocolGrid, Field(min_length=1)]
+    """keys of the protocol, each with its values"""
+    options: dict[str, Annotated[list[ParsedObjective], Field(min_length=1)]] = {}
+    """objectives, each with alternatives that stand for it"""
+    settings: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
+    """number of settings to draw; default: all"""
     seed: Annotated[int, Field(ge=0)] = 0
 
     @field_validator("protocol")
@@ -179,12 +168,8 @@ class Search(SearchSpace):
     """The search of `uci-cv --search` for the protocol of a published table."""
 
     rounds: Annotated[list[SearchRound], Field(min_length=1)] = [SearchRound(repeats=1, keep=1)]
-    nearest_by: Annotated[
-        Literal["points", "effects", "stds"],
-        Field(
-            description="compared with the table: means, effects of methods, standard deviations"
-        ),
-    ] = "points"
+    nearest_by: Literal["points", "effects", "stds"] = "points"
+    """compared with the table: means, effects of methods, standard deviations"""
 
 
 class Tune(SearchSpace):
@@ -195,14 +180,10 @@ class Tune(SearchSpace):
     of `protocol` are spread over the rates: see `objectives.tuning`.
     """
 
-    rates: Annotated[
-        list[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] | None,
-        Field(min_length=1, description="learning rates; default: 11 of the optimizer"),
-    ] = None
-    protocol: Annotated[
-        dict[str, Annotated[list[Any], Field(min_length=1)]],
-        Field(description="keys of the protocol, each with its values"),
-    ] = {}
+    rates: Annotated[PositiveNumbers | None, Field(min_length=1)] = None
+    """learning rates; default: 11 of the optimizer"""
+    protocol: ProtocolGrid = Field(default={})
+    """keys of the protocol, each with its values"""
     inner_folds: Annotated[int, Field(ge=2, le=1000)] = INNER_FOLDS
 
     @property
@@ -235,27 +216,18 @@ class UciCvRecipe(BaseModel):
     task: Literal["uci-cv"]
     datasets: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     objectives: Annotated[list[ParsedObjective], Field(min_length=1)]
-    untuned_objectives: Annotated[
-        list[ParsedObjective],
-        Field(description="objectives in place of these without tuning; default: the same"),
-    ] = []
-    baselines: Annotated[
-        list[BaselineName],
-        Field(description="scikit-learn classifiers to run on the same folds"),
-        Distinct,
-    ] = []
+    untuned_objectives: list[ParsedObjective] = []
+    """objectives in place of these without tuning; default: the same"""
+    baselines: Annotated[list[BaselineName], Distinct] = []
+    """scikit-learn classifiers to run on the same folds"""
     protocol: Protocol = Protocol()
     seeds: Seeds = [0]
     search: Search | None = None
     tune: Tune | None = None
-    grid: Annotated[
-        dict[str, Annotated[list[Any], Field(min_length=1)]],
-        Field(description="keys of the protocol, each with its values; a row for every setting"),
-    ] = {}
-    figure: Annotated[
-        Literal["accuracy", "angles"],
-        Field(description="the curves that --figure plots over the grid"),
-    ] = "accuracy"
+    grid: ProtocolGrid = {}
+    """keys of the protocol, each with its values; a row for every setting"""
+    figure: Literal["accuracy", "angles"] = "accuracy"
+    """the curves that --figure plots over the grid"""
 
     @model_validator(mode="after")
     def _batches_can_be_normalised(self) -> "UciCvRecipe":

@@ -16,9 +16,10 @@ from marginctl.reports.tables import cv_table
 from marginctl.reports.tables.cv_report import own_table
 from marginctl.reports.tables.published_table import published_table as table_of_verdicts
 from marginctl.reports.tables.published_table import quantity_json, verdict_notes
-from marginctl.reports.tables.table import Report, Table, mean_std_json
+from marginctl.reports.tables.table import Report, Table
 from marginctl.reports.tables.training_table import (
     TrainingCell,
+    mean_std_json,
     own_class_tables,
     source_cells,
     training_cells,
@@ -30,6 +31,7 @@ from marginctl.results.collect import Collected, CVRuns, Run, TrainingRuns
 from marginctl.results.compare import (
     Comparison,
     Comparisons,
+    attributes,
     compare_folds,
     compare_seeds,
     resolve_baselines,
@@ -131,10 +133,10 @@ def _verdict_json(cell: CellVerdict) -> dict[str, Any]:
     published = cell.published
     fields = ("row", "column", "mean", "std", "n", "difference", "verdict", "reason", "best")
     return {
-        **{field: getattr(cell, field) for field in fields},
+        **attributes(cell, *fields),
         **quantity_json(cell.quantity),
-        "published": published and {k: getattr(published, k) for k in ("mean", "std", "n")},
-        "interval": None if cell.low is None else [cell.low, cell.high],
+        "published": published and attributes(published, "mean", "std", "n"),
+        "interval": cell.interval,
         "differing": {k: list(v) for k, v in cell.differences.items()},
     }
 
@@ -154,10 +156,14 @@ def _record(
     else:
         names = (runs.recipe, runs.paper, runs.table)
     keys = ("recipe", "paper", "table", "row", "objective", "mean", "std", "n")
+    low, high = (verdict and verdict.interval) or (None, None)
     return {
         **dict(zip(keys, (*names, *place, *numbers), strict=True)),
         **{f"published_{k}": getattr(published, k, None) for k in ("mean", "std")},
-        **{k: getattr(verdict, k, None) for k in ("difference", "low", "high", "verdict")},
+        "difference": verdict and verdict.difference,
+        "low": low,
+        "high": high,
+        "verdict": verdict and verdict.verdict,
         "note": note,
         "title": table.title,
     }
@@ -212,7 +218,7 @@ def build_report(
             f"--metric {metric}: none of these runs is a comparison of your own: expected --metric "
             "accuracy"
         )
-    grids = [r.cells(metric if r.paper is None else "accuracy") for r in cv_runs]
+    grids = [r.cv_grid(metric if r.paper is None else "accuracy") for r in cv_runs]
     cells = [training_cells(run.training_result for run in r.in_order()) for r in training_runs]
     objectives = [tuple(grid.objectives) for grid in grids]
     objectives += [tuple(dict.fromkeys(cell.objective for cell in group)) for group in cells]
@@ -262,7 +268,7 @@ def _cv_result(
     key: str,
 ) -> CVReport:
     comparisons = compare_folds(grid, baseline)
-    by_place = _by_place((row, objective, run) for (row, objective, _), run in runs.runs.items())
+    by_place = _by_place(runs)
     verdicts = _verdicts(compared, by_place) if compared else {}
     title = _title(runs.recipe, runs.paper, runs.table, _protocol(runs))
     options: dict[str, Any] = {"key": key, "title": title, "runs": by_place}
@@ -326,7 +332,7 @@ def _training_result(
         baseline,
         key=key,
         title=title,
-        runs=_by_place((r, o, run) for (r, o, _), run in runs.runs.items()),
+        runs=_by_place(runs),
         metric=ranked_by,
     )
     if runs.paper is not None:
@@ -344,9 +350,9 @@ def _title(recipe: str, paper: str | None, number: str | None, settings: Mapping
     )
 
 
-def _by_place(placed: Iterable[tuple[str, str, Run]]) -> dict[Place, tuple[Run, ...]]:
+def _by_place(table: CVRuns | TrainingRuns) -> dict[Place, tuple[Run, ...]]:
     runs: dict[Place, tuple[Run, ...]] = {}
-    for row, objective, run in placed:
+    for (row, objective, _), run in table.runs.items():
         runs[row, objective] = (*runs.get((row, objective), ()), run)
     return runs
 

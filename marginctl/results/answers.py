@@ -2,14 +2,15 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from marginctl.experiments.records import TrainingResult
 from marginctl.metrics.registry import FOLD_METRICS, METRICS, Metric
 from marginctl.results import statistics as tests
-from marginctl.results.compare import SIGNIFICANT, Comparison, Comparisons, Interval, paired_folds
+from marginctl.results.compare import SIGNIFICANT, Comparison, Comparisons, paired_folds
 from marginctl.results.cv_cells import Grid, known_values
+from marginctl.results.statistics import Interval
 
 NEAR_CHANCE = 1.0  # percentage points above the largest class; our choice
 
@@ -116,11 +117,11 @@ def fold_answers(grid: Grid, comparisons: Comparisons) -> list[Answer]:
         if all(e.is_baseline for e in shown):
             continue
         compared = [c for (name, _), c in comparisons.cells.items() if name == row]
-        cell, reason = grid.cells.get((row, comparisons.baseline)), None
-        if cell is not None:
+        answer = _answer(shown, compared, comparisons.baseline, FOLD_METRICS[grid.metric])
+        if cell := grid.cells.get((row, comparisons.baseline)):
             reason = unreliable(cell.mean, cell.chance, cell.diverged, cell.collapsed, cell.n)
-        metric = FOLD_METRICS[grid.metric]
-        answers.append(_answer(shown, compared, comparisons.baseline, metric, "test row", reason))
+            answer = replace(answer, unreliable=reason)
+        answers.append(answer)
     return answers
 
 
@@ -137,8 +138,8 @@ def seed_answers(
         shown = [e for e in estimates if e.row == row]
         compared = [c for c in comparisons if c.row == row and c.metric == metric.name]
         group = [r for r in results if (r.row, r.objective) == (row, baseline)]
-        reason = _unreliable_training(group)
-        answers.append(_answer(shown, compared, baseline, metric, "test image", reason))
+        answer = _answer(shown, compared, baseline, metric)
+        answers.append(replace(answer, unreliable=_unreliable_training(group)))
     return answers
 
 
@@ -147,10 +148,7 @@ def _answer(
     comparisons: Iterable[Comparison],
     baseline: str,
     metric: Metric,
-    sample: str,
-    unreliable: str | None,
 ) -> Answer:
-    """Return the answer of a row; `sample` is what a test of a single test set counts."""
     sign = -1 if metric.direction == "lower" else 1
     ranked = sorted(estimates, key=lambda e: -sign * e.mean)
     best, *others = (e for e in ranked if not e.is_baseline)
@@ -160,8 +158,8 @@ def _answer(
     against = best if other is None or best.method != baseline else other
     compared = {c.objective: c for c in comparisons if other is not None}
     comparison = compared.get(against.method)
-    if comparison is not None and comparison.fixed:
-        n, counted = comparison.n, sample
+    if comparison is not None and comparison.fixed and counted == "seed":
+        n, counted = comparison.n, "test image"
     return Answer(
         row=best.row,
         metric=metric,
@@ -176,7 +174,6 @@ def _answer(
         reason=comparison.test.reason if comparison else None,
         comparable=comparison is None or comparison.equal_budgets,
         references={e.method: e.mean for e in estimates if e.is_baseline},
-        unreliable=unreliable,
     )
 
 
@@ -184,13 +181,8 @@ def _unreliable_training(group: Sequence[TrainingResult]) -> str | None:
     finite = [r for r in group if not r.diverged and r.last]
     means = [r.last.top1 for r in finite if r.last]
     chance = next((r.largest_class for r in finite if r.largest_class is not None), None)
-    return unreliable(
-        statistics.fmean(means) if means else None,
-        chance,
-        len(group) - len(finite),
-        sum(r.collapsed for r in finite),
-        len(group),
-    )
+    diverged, collapsed = len(group) - len(finite), sum(r.collapsed for r in finite)
+    return unreliable(tests.mean_and_std(means).mean, chance, diverged, collapsed, len(group))
 
 
 def unreliable(
@@ -202,7 +194,6 @@ def unreliable(
     if collapsed:
         return f"predicts one class in {collapsed} of {n} networks"
     if mean is not None and chance is not None and mean < chance + NEAR_CHANCE:
-        return (
-            f"is near chance ({mean:.1f} %; always naming the largest class gives {chance:.1f} %)"
-        )
+        largest = f"always naming the largest class gives {chance:.1f} %"
+        return f"is near chance ({mean:.1f} %; {largest})"
     return None

@@ -49,16 +49,14 @@ class CVRuns:
         """Return the protocol by dotted keys, and what is tuned."""
         return {f"protocol.{k}": v for k, v in self.protocol.items()} | {"tune": self.tune}
 
-    def cells(self, metric: str) -> Grid:
+    def cv_grid(self, metric: str) -> Grid:
         """Return the cells, rows and columns in the recipe's order and others after them."""
         results = [run.cv_result for run in self.runs.values()]
         recipe = next(iter(self.runs.values())).recipe
         assert isinstance(recipe, UciCvRecipe)
         published = published_means(self.paper, self.table)
-        if isinstance(recipe.datasets, str):  # all
-            rows = list(dict.fromkeys(dataset for dataset, _ in published))
-        else:
-            rows = recipe.datasets
+        is_all = isinstance(recipe.datasets, str)
+        rows = [dataset for dataset, _ in published] if is_all else recipe.datasets
         columns = [*map(str, recipe.objectives), *(objective for _, objective in published)]
         datasets = _in_order({r.dataset for r in results}, rows)
         methods = {r.objective for r in results}
@@ -72,7 +70,7 @@ class CVRuns:
             for setting in every
             if (name := row_name(dataset, setting)) in names
         }
-        cells = Grid(
+        grid = Grid(
             list(settings) or datasets,
             objectives,
             {} if self.grid else published,
@@ -81,8 +79,8 @@ class CVRuns:
             baselines=[name for name in BASELINES if name in methods],
             metric=metric,
         )
-        cells.add_all(results)
-        return cells
+        grid.add_all(results)
+        return grid
 
 
 def _in_order(names: set[str], order: Iterable[str]) -> list[str]:

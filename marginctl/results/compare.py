@@ -14,11 +14,10 @@ from marginctl.metrics.registry import metric_named
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.results import statistics as tests
 from marginctl.results.cv_cells import CellKey, Grid
-from marginctl.results.statistics import Test
+from marginctl.results.statistics import Interval, Test
 from marginctl.utils.text import did_you_mean
 
 SIGNIFICANT = 0.05
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,7 @@ class Comparison:
     # of the mean over data sets or seeds, 95 % percentiles of 10,000 draws
     bootstrap_interval: Interval | None = None
     higher_is_better: bool = True
-    # how many candidates the objective and the baseline chose from; 0 without tuning
-    budgets: tuple[int, int] = (0, 0)
+    equal_budgets: bool = True  # whether both chose from equally many candidates
     unpaired_seeds: tuple[int, ...] = ()  # of the objective, without a run of the baseline
     fixed: bool = False  # whether the pairs are the samples of one test set
 
@@ -59,11 +57,6 @@ class Comparison:
         if self.p_holm is None or self.p_holm >= SIGNIFICANT or not self.equal_budgets:
             return 0
         return 1 if ((self.difference or 0) > 0) == self.higher_is_better else -1
-
-    @property
-    def equal_budgets(self) -> bool:
-        """Whether both chose from equally many candidates."""
-        return self.budgets[0] == self.budgets[1]
 
 
 @dataclass(frozen=True)
@@ -149,7 +142,7 @@ def compare_folds(grid: Grid, baseline: str) -> Comparisons:
                 n=sum(reference[0].tested[0]) if fixed else comparison.n,
                 fixed=fixed,
                 interval=interval,
-                budgets=(columns[name][0].candidates, reference[0].candidates),
+                equal_budgets=columns[name][0].candidates == reference[0].candidates,
                 unpaired_seeds=tuple(
                     sorted({r.seed for r in columns[name]} - {r.seed for r in reference})
                 ),
@@ -249,33 +242,36 @@ def compare_seeds(
             values[result.seed] = value
     comparisons = []
     for row, objectives in rows.items():
-        reference = objectives.get(baseline)
+        if (reference := objectives.get(baseline)) is None:
+            continue
         differences = {
             objective: [v - reference[s] for s, v in sorted(values.items()) if s in reference]
             for objective, values in objectives.items()
-            if reference is not None and objective != baseline
+            if objective != baseline
         }
         outcomes, images = [], {}
         for objective, d in differences.items():
-            test, n = tests.paired_t(d), 0
+            test, images[objective] = tests.paired_t(d), 0
             if len(d) == 1 and metric == "top1":
-                (seed,) = objectives[objective].keys() & (reference or {}).keys()
+                (seed,) = objectives[objective].keys() & reference.keys()
                 pair = (networks[row, o, seed] for o in (objective, baseline))
-                test, n = _single_network_test(*pair) or (test, n)
+                test, images[objective] = _single_network_test(*pair) or (test, 0)
             outcomes.append(test)
-            images[objective] = n
         levels = tests.holm_levels([test.p for test in outcomes])
         compared = _compare(metric, row, differences, outcomes, measured.direction == "higher")
         for one, level in zip(compared, levels, strict=True):
+            name, d = one.objective, differences[one.objective]
             if level is not None:  # equal differences do not show how much they vary
-                d = differences[one.objective]
                 intervals = tests.mean_interval(d, level), tests.bootstrap_interval(d)
                 one = replace(one, interval=intervals[0], bootstrap_interval=intervals[1])
-            seeds = tuple(s for s in objectives[one.objective] if s not in (reference or {}))
-            both = budgets[row, one.objective], budgets[row, baseline]
-            if n := images[one.objective]:
-                one = replace(one, fixed=True, n=n)
-            comparisons.append(replace(one, budgets=both, unpaired_seeds=tuple(sorted(seeds))))
+            one = replace(
+                one,
+                n=images[name] or one.n,
+                fixed=images[name] > 0,
+                equal_budgets=budgets[row, name] == budgets[row, baseline],
+                unpaired_seeds=tuple(sorted(objectives[name].keys() - reference.keys())),
+            )
+            comparisons.append(one)
     return comparisons
 
 
@@ -333,7 +329,7 @@ def folds_document(comparisons: Comparisons) -> dict[str, Any]:
             "dataset": comparison.row,
             "objective": comparison.objective,
             "baseline": comparisons.baseline,
-            **_fields(comparison, "metric", "difference", "interval", "n"),
+            **attributes(comparison, "metric", "difference", "interval", "n"),
             **_outcome(comparison),
         }
         if comparison.row is None:
@@ -349,17 +345,18 @@ def seeds_document(comparison: Comparison, baseline: str) -> dict[str, Any]:
     """Return the entry of `tests` in the JSON document of trainings."""
     return {
         "test": "McNemar over test images" if comparison.fixed else "paired t over seeds",
-        **_fields(comparison, "metric", "row", "objective"),
+        **attributes(comparison, "metric", "row", "objective"),
         "baseline": baseline,
-        **_fields(comparison, "n", "difference", "interval", "bootstrap_interval"),
+        **attributes(comparison, "n", "difference", "interval", "bootstrap_interval"),
         **_outcome(comparison),
     }
 
 
 def _outcome(comparison: Comparison) -> dict[str, Any]:
     keys = ("p_holm", "equal_budgets", "wins", "ties", "losses")
-    return asdict(comparison.test) | _fields(comparison, *keys)
+    return asdict(comparison.test) | attributes(comparison, *keys)
 
 
-def _fields(comparison: Comparison, *names: str) -> dict[str, Any]:
-    return {name: getattr(comparison, name) for name in names}
+def attributes(record: object, *names: str) -> dict[str, Any]:
+    """Return some attributes of an object by their names."""
+    return {name: getattr(record, name) for name in names}

@@ -140,8 +140,8 @@ class Grid:
     row_of: Mapping[str, str] = field(default_factory=dict)
     baselines: Sequence[str] = ()
     metric: str = "accuracy"
-    results: dict[CellKey, list[CVResult]] = field(default_factory=dict)
-    cells: dict[CellKey, Cell] = field(default_factory=dict)
+    results: dict[CellKey, list[CVResult]] = field(default_factory=dict, init=False)
+    cells: dict[CellKey, Cell] = field(default_factory=dict, init=False)
 
     def add(self, result: CVResult) -> Cell | None:
         """Add the result of a trial; return the cell if this result completes it."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from marginctl.experiments.records import CVResult
 from marginctl.results.collect import Collected, Run, collect
-from marginctl.results.statistics import mean_and_std, mean_interval
+from marginctl.results.compare import attributes
+from marginctl.results.statistics import Interval, mean_and_std, mean_interval
 from marginctl.runs.run_dir import digest
 from marginctl.utils.text import format_setting, printable
 
@@ -31,8 +32,7 @@ class DiffCell:
     # whether all measurements are bit-identical; None for a single folder
     identical: bool | None = None
     # the 95 % interval of the mean difference over folds or seeds, None if there is none
-    low: float | None = None
-    high: float | None = None
+    interval: Interval | None = None
     note: str | None = None  # the other differences between the runs
 
     @property
@@ -42,14 +42,12 @@ class DiffCell:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            **{key: getattr(self, key) for key in ("task", "recipe", "row", "objective")},
+            **attributes(self, "task", "recipe", "row", "objective"),
             "seeds": list(self.seeds),
             "a": _as_json(self.a),
             "b": _as_json(self.b),
             "difference": self.difference,
-            "interval": None if self.low is None else [self.low, self.high],
-            "identical": self.identical,
-            "note": self.note,
+            **attributes(self, "interval", "identical", "note"),
         }
 
 
@@ -115,11 +113,11 @@ def _diff_cell(key: Key, a: Runs, b: Runs) -> DiffCell:
     if cell.a is None or cell.b is None:
         return cell
     identical = [_measurements(r) for r in a.values()] == [_measurements(r) for r in b.values()]
-    low = high = None
+    interval = None
     if len(cell.a) == len(cell.b) and not identical:  # paired by fold, or by seed
         differences = [y - x for x, y in zip(cell.a, cell.b, strict=True)]
-        low, high = mean_interval(differences) or (None, None)
-    return replace(cell, identical=identical, low=low, high=high, note=_note(a, b))
+        interval = mean_interval(differences)
+    return replace(cell, identical=identical, interval=interval, note=_note(a, b))
 
 
 def _recipe(runs: Runs) -> str:

@@ -1,6 +1,6 @@
 """Matching runs with the cells of a published table."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,7 +153,8 @@ def _match(group: list[_Candidate], quantity: Quantity, differences: Differences
     numbers = [
         quantity.convert(number)
         for candidate in group
-        for number in numbers_at(candidate.run.result, quantity.field)
+        for number in leaves(lookup(candidate.run.result, *(quantity.field or "").split(".")))
+        if isinstance(number, int | float) and not isinstance(number, bool)
     ]
     return Match(tuple(c.run for c in group), tuple(numbers), differences)
 
@@ -207,14 +208,10 @@ def is_selected(selection: Mapping[str, Any], known: Settings) -> bool:
     return bool(selection) and all(k in known and known[k] == v for k, v in selection.items())
 
 
-def numbers_at(result: Any, field: str | None) -> list[float]:
-    """Return the numbers at a dotted path of a result, flattened; none if there is no such path."""
-    return list(_flatten(lookup(result, *(field or "").split("."))))
-
-
-def _flatten(value: Any) -> Iterable[float]:
-    if isinstance(value, list):
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield the items of nested lists; a value that is no list is its own item."""
+    if isinstance(value, list | tuple):
         for item in value:
-            yield from _flatten(item)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield from leaves(item)
+    else:
         yield value

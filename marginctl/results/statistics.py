@@ -14,6 +14,7 @@ from marginctl.utils.seed import generator
 from marginctl.utils.text import count_noun
 
 FloatArray = NDArray[np.float64]
+Interval = tuple[float, float]
 
 # Accuracies in percent are compared to this many decimals. Two means of equally many correct
 # answers differ in their last bits if the folds distribute them differently.
@@ -87,7 +88,7 @@ def corrected_resampled_t(differences: Sequence[float], test_to_train: float) ->
 
 def corrected_interval(
     differences: Sequence[float], test_to_train: float, alpha: float = 0.05
-) -> tuple[float, float] | None:
+) -> Interval | None:
     """Return the 1 - alpha interval of the corrected resampled t-test, or of one mean over folds.
 
     mean -+ t_{n-1} sqrt((1/n + r) var) with r = n_test/n_train, the quantile at 1 - alpha/2. It
@@ -148,12 +149,12 @@ def paired_t(differences: Sequence[float]) -> Test:
     return test
 
 
-def mean_interval(values: Sequence[float], alpha: float = 0.05) -> tuple[float, float] | None:
+def mean_interval(values: Sequence[float], alpha: float = 0.05) -> Interval | None:
     """Return the 1 - alpha interval of a mean by Student's t; None for fewer than two values."""
     return corrected_interval(values, 0.0, alpha)
 
 
-def bootstrap_interval(values: Sequence[float], draws: int = 10_000) -> tuple[float, float] | None:
+def bootstrap_interval(values: Sequence[float], draws: int = 10_000) -> Interval | None:
     """Return the 95 % bootstrap percentile interval of a mean; None for fewer than two values.
 
     The seed is fixed and the values are sorted, so that their order does not matter.

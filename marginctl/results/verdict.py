@@ -10,7 +10,7 @@ from marginctl.papers import PublishedTable
 from marginctl.papers.published import CellKey, PublishedValue, Quantity
 from marginctl.results.load_run import Run
 from marginctl.results.match_published import Differences, Match, match_runs
-from marginctl.results.statistics import mean_and_std, student_quantile
+from marginctl.results.statistics import Interval, mean_and_std, student_quantile
 from marginctl.utils.text import format_setting
 
 
@@ -45,9 +45,7 @@ class CellVerdict:
     std: float | None
     n: int
     difference: float | None  # ours minus the published number
-    # its 95 % interval, None if there is none
-    low: float | None
-    high: float | None
+    interval: Interval | None  # its 95 % interval
     verdict: Verdict
     reason: str | None  # a remark on the interval or the verdict
     differences: Differences  # settings in which our runs differ, as (ours, the table's)
@@ -81,18 +79,18 @@ def judge_table(table: PublishedTable, runs: Iterable[Run]) -> TableVerdicts:
 
 def interval(
     mean: float, std: float | None, n: int, published: PublishedValue
-) -> tuple[float | None, float | None, str | None]:
+) -> tuple[Interval | None, str | None]:
     """Return the 95 % interval of ours minus the published number, and a remark on it.
 
     Welch's interval, with the published standard deviation if there is one. Approximate for
     cross-validation, whose fold accuracies are correlated.
 
     Returns:
-        Low, high and a remark; (None, None, reason) if the spread is unknown.
+        The interval and a remark; None and the reason if the spread is unknown.
     """
     difference = mean - published.mean
     if std == 0 and not published.std:
-        return None, None, f"no spread over n = {n}: no interval"
+        return None, f"no spread over n = {n}: no interval"
     theirs, their_n, remark = published.std, published.n or 1, None
     if theirs is None:
         remark = "the paper gives no spread: its number is taken as exact"
@@ -102,14 +100,14 @@ def interval(
         remark, df = "n = 1: the paper's standard deviation is taken for ours", their_n - 1.0
         error = theirs * math.sqrt(1 / n + 1 / their_n)
     elif std is None:
-        return None, None, "n = 1: no interval"
+        return None, "n = 1: no interval"
     else:
         mine, other = std**2 / n, (theirs or 0.0) ** 2 / their_n
         error = math.sqrt(mine + other)
         parts = mine**2 / (n - 1) + (other**2 / (their_n - 1) if their_n > 1 else 0.0)
         df = (mine + other) ** 2 / parts if parts else n - 1
     half = student_quantile(df, 0.975) * error
-    return difference - half, difference + half, remark
+    return (difference - half, difference + half), remark
 
 
 def _cell_verdict(
@@ -118,7 +116,7 @@ def _cell_verdict(
     numbers = match.numbers if match else ()
     n, (mean, std) = len(numbers), mean_and_std(numbers)
     runs, differing = (match.runs, match.differences) if match else ((), {})
-    low = high = difference = reason = None
+    limits = difference = reason = None
     if value is None:
         verdict = Verdict.not_available
     elif mean is None:
@@ -126,8 +124,8 @@ def _cell_verdict(
         verdict, reason = Verdict.missing, "diverged" if diverged else None
     else:
         difference = mean - value.mean
-        low, high, reason = interval(mean, std, n, value)
-        verdict = _verdict(low, high, quantity.delta)
+        limits, reason = interval(mean, std, n, value)
+        verdict = _verdict(limits, quantity.delta)
         if differing:
             verdict = Verdict.not_comparable
             reason = "; ".join(
@@ -137,13 +135,14 @@ def _cell_verdict(
         elif quantity.delta is None:
             reason = "; ".join(filter(None, [reason, "no delta: nothing counts as reproduced"]))
     return CellVerdict(
-        *key, value, quantity, runs, mean, std, n, difference, low, high, verdict, reason, differing
+        *key, value, quantity, runs, mean, std, n, difference, limits, verdict, reason, differing
     )
 
 
-def _verdict(low: float | None, high: float | None, delta: float | None) -> Verdict:
-    if low is None or high is None:
+def _verdict(limits: Interval | None, delta: float | None) -> Verdict:
+    if limits is None:
         return Verdict.inconclusive
+    low, high = limits
     if delta is not None and -delta <= low and high <= delta:
         return Verdict.reproduced
     return Verdict.inconclusive if low <= 0 <= high else Verdict.differs

@@ -169,9 +169,9 @@ class RunDir:
             if recorded != current:
                 problem = f"{path}: from {package} {recorded}, this is {current}: recomputing"
                 return SavedResult(None, problem)
-        checksums = {name: getattr(result, DIGEST_KEYS[name], None) or "none" for name in required}
+        checksums = {name: getattr(result, DIGEST_KEYS[name], None) for name in required}
         checksums |= result.timing.sha256
-        corrupt = [n for n, checksum in checksums.items() if checksum != file_digest(self.path / n)]
+        corrupt = [n for n, c in checksums.items() if c is None or c != file_digest(self.path / n)]
         for name in corrupt:
             if name != "run.json":
                 problem = f"{self.path}: {name} is missing or corrupt: recomputing"

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -25,13 +26,7 @@ ANNOUNCE_SECONDS, JOIN_SECONDS = 5, 45  # torchrun starts all processes within s
 ALONE = timedelta(hours=12)
 
 # Words in the errors of a lost connection; torch has no type of its own for them.
-_CONNECTION_ERRORS = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "gloo",
-    "NCCL",
-    "Broken pipe",
-)
+_LOST = re.compile("Connection (closed|reset) by peer|gloo|NCCL|Broken pipe")
 
 
 @dataclass(frozen=True)
@@ -135,8 +130,7 @@ def process_group(device: str, message: Callable[[str], None]) -> Iterator[World
             yield World(rank, size)
             dist.barrier()  # leave together: a process that is still connected would fail
     except (RuntimeError, dist.DistError) as error:
-        lost = any(words in str(error) for words in _CONNECTION_ERRORS)
-        if not lost and not isinstance(error, dist.DistError):
+        if not _LOST.search(str(error)) and not isinstance(error, dist.DistError):
             raise
         raise PeerLostError(
             "another process of this training run has ended; its checkpoints are kept: run the "
@@ -177,22 +171,16 @@ def _join(device: str, message: Callable[[str], None]) -> Store:
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     given = " ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
     advice = "start all with torchrun, or unset RANK and WORLD_SIZE to train in one process"
-    for seconds, text in (
-        (
-            ANNOUNCE_SECONDS,
-            f"waiting up to {JOIN_SECONDS} s for other processes ({given}): {advice}",
-        ),
-        (JOIN_SECONDS, ""),
-    ):
-        try:
-            return joined.result(seconds)
-        except TimeoutError:
-            if text:
-                message(text)
-        except (ValueError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
-            raise MissingPeerError(f"{given}: {reason}: {advice}") from None
-    raise MissingPeerError(f"{given}: other processes are missing after {JOIN_SECONDS} s: {advice}")
+    try:
+        with contextlib.suppress(TimeoutError):
+            return joined.result(ANNOUNCE_SECONDS)
+        message(f"waiting up to {JOIN_SECONDS} s for other processes ({given}): {advice}")
+        return joined.result(JOIN_SECONDS)
+    except TimeoutError:
+        reason = f"other processes are missing after {JOIN_SECONDS} s"
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+    raise MissingPeerError(f"{given}: {reason}: {advice}")
 
 
 def is_distributed() -> bool:

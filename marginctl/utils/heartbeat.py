@@ -38,12 +38,9 @@ def heartbeat(store: Store, rank: int, size: int, message: Callable[[str], None]
     previous = -1
     with contextlib.suppress(ValueError):  # not the main thread
         previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    threads = [
-        threading.Thread(target=target, args=arguments, daemon=True)
-        for target, arguments in ((monitor.beat, ()), (monitor.watch, (reader,)))
-    ]
-    for thread in threads:
-        thread.start()
+    threading.Thread(target=monitor.beat, daemon=True).start()
+    watch = threading.Thread(target=monitor.watch, args=(reader,), daemon=True)
+    watch.start()
     try:
         yield
     finally:
@@ -51,7 +48,7 @@ def heartbeat(store: Store, rank: int, size: int, message: Callable[[str], None]
             signal.set_wakeup_fd(previous)
         monitor.stopped.set()
         os.close(writer)  # wakes the thread that reads
-        threads[1].join()
+        watch.join()
         os.close(reader)
 
 

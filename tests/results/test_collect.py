@@ -381,7 +381,7 @@ def test_the_cells_of_a_table_are_made_once(whole, tmp_path, monkeypatch):
     (table,) = collect([tmp_path / "many"]).cv_runs
     made, cell = [], cv_cells.cell
     monkeypatch.setattr(cv_cells, "cell", lambda *given: made.append(1) or cell(*given))
-    grid = table.cells("accuracy")
+    grid = table.cv_grid("accuracy")
     assert len(made) == 1
     assert grid.cells["iris", "soft"].n == 60
 

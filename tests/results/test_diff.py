@@ -41,7 +41,7 @@ def test_means_difference_and_interval_are_those_of_scipy(whole, tmp_path):
     assert list(cell.b) == [a for repeat in changed for a in repeat]
     assert cell.difference == pytest.approx(statistics.fmean(cell.b) - statistics.fmean(cell.a))
     expected = ttest_rel(cell.b, cell.a).confidence_interval(0.95)
-    assert (cell.low, cell.high) == pytest.approx((expected.low, expected.high))
+    assert cell.interval == pytest.approx((expected.low, expected.high))
     assert sum(c.identical for c in diff.cells) == 3
 
 
@@ -54,7 +54,7 @@ def test_one_bit_is_seen(whole, tmp_path):
     change_result(folder, last=last | {"top1": math.nextafter(last["top1"], 0)})
     after = next(c for c in compare_folders(whole, other).cells if c.objective == "cosine")
     assert (cell.identical, after.identical) == (True, False)
-    assert after.low is None  # one number each
+    assert after.interval is None  # one number each
 
 
 def test_seeds_and_cells_that_one_alone_has(marginctl, whole, tmp_path):

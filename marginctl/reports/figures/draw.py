@@ -53,7 +53,7 @@ def draw_figures(
     for cv_table, base in zip(collected.cv_runs, names, strict=True):
         figure = None
         if cv_table.paper is None and not cv_table.grid and "comparison" in entries:
-            figure = fold_comparison(cv_table.cells(metric), cv_table.recipe)
+            figure = fold_comparison(cv_table.cv_grid(metric), cv_table.recipe)
         if figure is None:
             skipped.append(
                 f"{cv_table.recipe}: uci-cv runs have no epochs (--figure draws their ranks)"

@@ -19,13 +19,14 @@ from marginctl.reports.tables.table import (
     Cell,
     Row,
     Table,
+    format_mean_std,
     format_p,
     group_by_text,
     number_range,
 )
 from marginctl.results import cv_cells
 from marginctl.results.collect import Run
-from marginctl.results.compare import Comparison, Comparisons, folds_document
+from marginctl.results.compare import Comparison, Comparisons, attributes, folds_document
 from marginctl.results.cv_cells import Grid
 from marginctl.results.verdict import CellVerdict
 from marginctl.utils.text import count_noun
@@ -54,17 +55,16 @@ def cv_document(
 
 
 def _cell_json(grid: Grid, cell: cv_cells.Cell) -> dict[str, Any]:
-    fields = ("objective", "mean", "std", "n", "seconds")
     document = {
         **_row_json(grid, cell.dataset),
-        **{field: getattr(cell, field) for field in fields},
-        "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
+        **attributes(cell, "objective", "mean", "std", "n", "seconds"),
+        "paper": attributes(cell.paper, "mean", "std") if cell.paper else None,
         "note": cell.note,
     }
     if cell.is_measured:
         measured = ("candidates", "inner_accuracy", "confusion", "class_names")
         document["metrics"] = {name: value._asdict() for name, value in cell.metrics.items()}
-        document |= {field: getattr(cell, field) for field in measured}
+        document |= attributes(cell, *measured)
     if cell.chosen:
         document["chosen"] = [{"candidate": c, "networks": n} for c, n in cell.chosen]
     return document
@@ -80,7 +80,7 @@ def _row_json(grid: Grid, row: str | None) -> dict[str, Any]:
 
 def cv_table(
     grid: Grid,
-    comparisons: Comparisons | None,
+    comparisons: Comparisons,
     *,
     key: str = "table",
     title: str = "",
@@ -139,19 +139,18 @@ def metric_cell(
     cell: cv_cells.Cell,
     metric: Metric,
     best: str | None,
-    comparisons: Comparisons | None,
+    comparisons: Comparisons,
     runs: Mapping[Place, tuple[Run, ...]],
     verdicts: Mapping[Place, CellVerdict],
 ) -> Cell:
     """Return mean and standard deviation of a metric, marked where they are the best ones."""
     place = (cell.dataset, cell.objective)
-    comparison = comparisons.cells.get(place) if comparisons else None
+    comparison = comparisons.cells.get(place)
     compared = verdicts.get(place)
     remarks = [cell.note, verdict_text(compared) if compared else None]
     value = cell.of(metric.name)
-    std = f" ± {format_value(value.std, metric)}" if value.std is not None else ""
     return Cell(
-        format_value(value.mean, metric) + std,
+        format_mean_std(*value, metric.decimals),
         best=format_value(value.mean, metric) == best,
         footnotes=(UNTRAINED if cell.untrained else "")
         + (DIVERGED if cell.diverged else "")
@@ -167,7 +166,7 @@ def metric_cell(
 
 def format_value(value: float | None, metric: Metric) -> str:
     """Return a number with the decimals of its metric, `-` for none."""
-    return "-" if value is None else f"{value:.{metric.decimals}f}"
+    return format_mean_std(value, None, metric.decimals)
 
 
 def best_text(values: Iterable[float | None], metric: Metric) -> str | None:
@@ -211,28 +210,24 @@ def _caption(grid: Grid) -> str:
     )
 
 
-def _footnotes(grid: Grid, comparisons: Comparisons | None) -> list[str]:
+def _footnotes(grid: Grid, comparisons: Comparisons) -> list[str]:
     """Return what the footnotes mean, a line each."""
     lines = []
-    compared = list(comparisons.cells.values()) if comparisons else []
-    if comparisons and any(c.p_holm is not None and c.equal_budgets for c in compared):
-        fixed = all(c.fixed for c in grid.cells.values())
-        test = (
-            "paired test over the test rows"
-            if fixed
-            else "corrected resampled t-test over the folds"
-        )
+    compared = list(comparisons.cells.values())
+    if any(c.p_holm is not None and c.equal_budgets for c in compared):
+        test = "corrected resampled t-test over the folds"
+        if all(c.fixed for c in grid.cells.values()):
+            test = "paired test over the test rows"
         lines.append(
             f"{BETTER} {WORSE}  better or worse than {comparisons.baseline}: {test}, Holm-adjusted "
             "p < 0.05 (over the methods of a row)"
         )
-    if comparisons and comparisons.overlapping:
+    if comparisons.overlapping:
         lines.append(
             "folds overlap (stratified: equal-test-counts): n counts some rows twice, and the "
             "tests are anti-conservative"
         )
-    if comparisons:
-        lines += unpaired_notes(compared, comparisons.baseline)
+    lines += unpaired_notes(compared, comparisons.baseline)
     cells = grid.in_order()
     for reason in dict.fromkeys(c.untrained for c in cells if c.untrained):
         places = [(c.objective, c.dataset) for c in cells if c.untrained == reason]
@@ -268,9 +263,9 @@ def _by_objective(places: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{objective} on {', '.join(where)}" for objective, where in groups.items())
 
 
-def _tests_over_datasets(grid: Grid, comparisons: Comparisons | None) -> list[str]:
+def _tests_over_datasets(grid: Grid, comparisons: Comparisons) -> list[str]:
     """Return the tests over data sets, a line each; nothing for fewer than two data sets."""
-    if comparisons is None or grid.settings or min(len(grid.datasets), len(grid.objectives)) < 2:
+    if grid.settings or min(len(grid.datasets), len(grid.objectives)) < 2:
         return []
     complete, lines = comparisons.datasets, []
     if complete < len(grid.datasets):

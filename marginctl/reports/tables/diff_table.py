@@ -64,7 +64,7 @@ def _record(cell: DiffCell) -> dict[str, Any]:
         _mean(cell.a),
         _mean(cell.b),
         "-" if cell.difference is None else f"{cell.difference:+.4f}",
-        "-" if cell.low is None else f"{cell.low:+.2f} to {cell.high:+.2f}",
+        "{:+.2f} to {:+.2f}".format(*cell.interval) if cell.interval else "-",
         {True: "yes", False: "no", None: "-"}[cell.identical],
     )
     return dict(zip(COLUMNS, values, strict=True))

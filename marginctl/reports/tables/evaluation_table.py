@@ -3,9 +3,17 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from marginctl.metrics.long_tail import DESCRIPTIONS, LONG_TAIL_MEANS
+from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import DETECTION_METRICS, metrics_in
-from marginctl.reports.tables.table import Report, Table, flat_record, group_by_text, table_of_texts
+from marginctl.reports.tables.table import (
+    Report,
+    Table,
+    flat_record,
+    format_mean_std,
+    group_by_text,
+    table_of_texts,
+)
+from marginctl.reports.tables.training_table import LONG_TAIL_MEANS
 from marginctl.utils.text import count_noun
 
 Document = Mapping[str, Any]
@@ -151,7 +159,7 @@ def verification_report(title: str, document: Document) -> Report:
     rates = list(dict.fromkeys(rate for one in lists for rate in one["tar_at_far"]))
     rows = []
     for one in lists:
-        accuracy = None if one["accuracy"] is None else f"{one['accuracy']:.2f} ± {one['std']:.2f}"
+        accuracy = format_mean_std(one["accuracy"], one["std"])
         auroc = None if one["auroc"] is None else f"{one['auroc']:.4f}"
         fractions = [one["eer"], *(one["tar_at_far"].get(rate) for rate in rates)]
         percents = (None if number is None else f"{100 * number:.2f}" for number in fractions)

@@ -4,8 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from marginctl.papers import Paper, PublishedTable, Quantity
-from marginctl.reports.tables.table import Cell, Report, Table, group_by_text, table_of_texts
+from marginctl.reports.tables.table import (
+    Cell,
+    Report,
+    Table,
+    format_mean_std,
+    group_by_text,
+    table_of_texts,
+)
 from marginctl.results.collect import Run
+from marginctl.results.compare import attributes
 from marginctl.results.match_published import filled_cells
 from marginctl.results.verdict import CellVerdict, TableVerdicts, Verdict
 
@@ -37,23 +45,16 @@ def published_table(compared: TableVerdicts, *, key: str) -> Table:
 
 
 def _cell(compared: CellVerdict) -> Cell:
-    published = compared.published
+    published, decimals = compared.published, compared.quantity.decimals
     return Cell(
-        _number(compared, compared.mean, compared.std),
+        format_mean_std(compared.mean, compared.std, decimals),
         best=compared.best,
         footnotes=SYMBOLS[compared.verdict],
-        below="" if published is None else _number(compared, published.mean, published.std),
+        below=format_mean_std(published.mean, published.std, decimals) if published else "",
         verdict=compared.verdict,
         remark=verdict_text(compared),
         runs=compared.runs,
     )
-
-
-def _number(compared: CellVerdict, mean: float | None, std: float | None) -> str:
-    places = compared.quantity.decimals
-    if mean is None:
-        return "-"
-    return f"{mean:.{places}f}" + ("" if std is None else f" ± {std:.{places}f}")
 
 
 def verdict_text(compared: CellVerdict) -> str:
@@ -61,17 +62,15 @@ def verdict_text(compared: CellVerdict) -> str:
     parts = [str(compared.verdict)]
     if compared.difference is not None:
         places = compared.quantity.decimals
-        interval = f" (95 % interval {_interval(compared)})" if compared.low is not None else ""
+        interval = f" (95 % interval {_interval(compared)})" if compared.interval else ""
         parts.append(f"difference {compared.difference:+.{places}f}{interval}, n = {compared.n}")
     return "; ".join([*parts, *([compared.reason] if compared.reason else [])])
 
 
 def _interval(compared: CellVerdict) -> str:
     """Return the interval of the difference, `-` where there is none."""
-    if compared.low is None or compared.high is None:
-        return "-"
     places = compared.quantity.decimals
-    return f"{compared.low:+.{places}f} to {compared.high:+.{places}f}"
+    return " to ".join(f"{end:+.{places}f}" for end in compared.interval or ()) or "-"
 
 
 def _differences(compared: TableVerdicts) -> tuple[Table, ...]:
@@ -80,9 +79,9 @@ def _differences(compared: TableVerdicts) -> tuple[Table, ...]:
         [
             cell.row,
             cell.column,
-            _number(cell, cell.mean, cell.std),
+            _cell(cell).text,
             str(cell.n),
-            "" if cell.published is None else _cell(cell).below,
+            _cell(cell).below,
             f"{cell.difference:+.{cell.quantity.decimals}f}",
             _interval(cell),
             str(cell.verdict),
@@ -162,7 +161,7 @@ def list_report(
 
 def quantity_json(quantity: Quantity) -> dict[str, Any]:
     """Return what a published number measures."""
-    return {key: getattr(quantity, key) for key in ("metric", "unit", "direction", "delta")}
+    return attributes(quantity, "metric", "unit", "direction", "delta")
 
 
 def _table_json(table: PublishedTable, runs: Sequence[Run] | None) -> dict[str, Any]:

@@ -105,6 +105,7 @@ def _held_out_mean(result: SearchResult) -> dict[str, float] | None:
     }
 
 
+REFERENCE = "each row at its own median"  # a table that ignores the methods
 HEADINGS = ("points", "rms", "z", "effects", "stds", "rank corr.", "same best", "setting")
 
 
@@ -117,8 +118,7 @@ def search_report(
 ) -> Report:
     """Return the settings of the last round, the held-out scores and the reference distances."""
     rows = {key: cell for key, cell in published.items() if key[0] in datasets}
-    # of a table that ignores the methods
-    references = {"each row at its own median": distance(row_medians(rows), rows)}
+    reference = distance(row_medians(rows), rows)
     document = {
         "schema": 1,
         "command": "uci-cv --search",
@@ -142,19 +142,18 @@ def search_report(
         ],
         "held_out": [{"datasets": names, **m.as_json()} for names, m in result.held_out],
         "held_out_mean": _held_out_mean(result),
-        "compared_with": {name: asdict(d) for name, d in references.items()},
+        "compared_with": {REFERENCE: asdict(reference)},
         "skipped": [{"dataset": d, "reason": r} for d, r in skipped],
     }
     records = [flat_record(m.as_json()) for m in result.matches]
-    return Report([_table(result, references)], records, document, "marginctl uci-cv --search")
+    return Report([_table(result, reference)], records, document, "marginctl uci-cv --search")
 
 
-def _table(result: SearchResult, references: Mapping[str, Distance]) -> Table:
+def _table(result: SearchResult, reference: Distance) -> Table:
     rows = [(*_texts(m.distance), str(m.setting)) for m in result.matches]
-    for name, d in references.items():
-        texts = _texts(d)
-        texts[HEADINGS.index("stds")] = ""  # they are the paper's
-        rows.append((*texts, f"({name})"))
+    texts = _texts(reference)
+    texts[HEADINGS.index("stds")] = ""  # they are the paper's
+    rows.append((*texts, f"({REFERENCE})"))
     best = result.matches[0]
     changed = {c: n for c, n in best.objectives.items() if c != n}
     notes = []

@@ -1,6 +1,5 @@
 """The table that every command prints, independent of what it holds and of its format."""
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -94,21 +93,11 @@ class Report:
     problems: Sequence[str] = field(default=())  # a line for each run that is left out
 
 
-def mean_std(values: Sequence[float], decimals: int = 2) -> str:
-    """Return `93.54 ± 0.21` (ddof 1); the number alone for one value, `-` for none."""
-    if not values:
+def format_mean_std(mean: float | None, std: float | None, decimals: int = 2) -> str:
+    """Return `93.54 ± 0.21`; the mean alone without a standard deviation, `-` without a mean."""
+    if mean is None:
         return "-"
-    mean = f"{statistics.fmean(values):.{decimals}f}"
-    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.{decimals}f}"
-
-
-def mean_std_json(values: Sequence[float]) -> dict[str, Any]:
-    """Return the mean, the standard deviation (ddof 1) and the values; null for too few values."""
-    return {
-        "mean": statistics.fmean(values) if values else None,
-        "std": statistics.stdev(values) if len(values) > 1 else None,
-        "seeds": list(values),
-    }
+    return f"{mean:.{decimals}f}" + ("" if std is None else f" ± {std:.{decimals}f}")
 
 
 def flat_record(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from marginctl.experiments.records import Baseline, TrainingResult, TransferResult, is_probe
-from marginctl.metrics.long_tail import DESCRIPTIONS, LONG_TAIL_MEANS
+from marginctl.metrics.long_tail import DESCRIPTIONS
 from marginctl.metrics.registry import METRICS, Metric, metric_named, metrics_in
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.reports.answer_text import answer_lines, budget_notes, unpaired_notes
@@ -25,21 +25,22 @@ from marginctl.reports.tables.table import (
     Row,
     Table,
     flat_record,
+    format_mean_std,
     format_p,
     group_by_text,
-    mean_std,
-    mean_std_json,
     number_range,
     table_of_texts,
 )
 from marginctl.results.answers import Answer, seed_answers
 from marginctl.results.collect import Run
 from marginctl.results.compare import Comparison, compare_seeds, resolve_baseline, seeds_document
+from marginctl.results.statistics import mean_and_std
 from marginctl.utils.text import count_noun
 
 Result = TrainingResult | TransferResult
 
 SOURCE_MODEL = "before"  # instead of an objective: the model that others were fine-tuned from
+LONG_TAIL_MEANS = "over test images; class mean: the mean of the class accuracies (Liu et al. 2019)"
 NESTED = ("detection", "verification", "metrics")  # groups with an object of their own in JSON
 # The tables below that of a report, by the group of their metrics; the first `{}` stands for their
 # subject, the second for their score.
@@ -129,6 +130,16 @@ def _metrics_json(metrics: Mapping[str, Sequence[float]]) -> dict[str, Any]:
         elif group != "accuracy" and (values or group == "calibration"):
             document[name] = mean_std_json(values)
     return document
+
+
+def mean_std(values: Sequence[float], decimals: int = 2) -> str:
+    """Return `93.54 ± 0.21` (ddof 1); the number alone for one value, `-` for none."""
+    return format_mean_std(*mean_and_std(values), decimals)
+
+
+def mean_std_json(values: Sequence[float]) -> dict[str, Any]:
+    """Return the mean, the standard deviation (ddof 1) and the values; null for too few values."""
+    return mean_and_std(values)._asdict() | {"seeds": list(values)}
 
 
 def training_cells(records: Iterable[Result]) -> list[TrainingCell]:

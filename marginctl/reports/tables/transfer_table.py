@@ -19,10 +19,13 @@ from marginctl.reports.tables.table import (
     Row,
     Table,
     flat_record,
+)
+from marginctl.reports.tables.training_table import (
+    comparison_text,
     mean_std,
     mean_std_json,
+    names_of_tests,
 )
-from marginctl.reports.tables.training_table import comparison_text, names_of_tests
 from marginctl.results.answers import Answer, seed_answers
 from marginctl.results.compare import Comparison, compare_seeds, seeds_document
 from marginctl.utils.text import count_noun

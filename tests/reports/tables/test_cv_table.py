@@ -11,7 +11,7 @@ from marginctl.reports.formats.markdown import markdown
 from marginctl.reports.formats.terminal import rich_table
 from marginctl.reports.tables.cv_report import cv_report
 from marginctl.reports.tables.cv_table import cv_table
-from marginctl.results.compare import compare_folds
+from marginctl.results.compare import Comparisons, compare_folds
 from marginctl.results.cv_cells import Grid, cell
 from tests.results.factories import cv_result as record
 
@@ -77,11 +77,12 @@ def test_notes():
         "1 of 4 networks diverged and were frozen; 2 of 4 networks predict one class"
     )
     cells = grid([record(objective="adacos", classes=2, diverged=[1], collapsed=[0, 2])])
-    lines = cv_table(cells, None).notes
+    lines = cv_table(cells, UNTESTED).notes
     assert [line[0] for line in lines] == ["u", "d", "c"]
     assert lines[1].endswith("adacos on iris 1/4")
 
 
+UNTESTED = Comparisons("soft", datasets=2)
 RECORDS = [
     record("iris", "soft"),
     record("iris", "arcgrad:scale=5", ((90.0, 80.0), (90.0, 100.0))),
@@ -96,10 +97,10 @@ def test_what_was_chosen_most():
         return record(dataset, objective, chosen=chosen, candidates=2)
 
     one = [tuned("a", "soft", x=1, y=3), tuned("a", "arcgrad", z=4, w=0)]
-    notes = cv_table(grid(one), None).notes
+    notes = cv_table(grid(one), UNTESTED).notes
     assert notes[:2] == ("chosen most often: y (3 of 4)", "chosen most often: z (4 of 4)")
     made = collected([*one, tuned("b", "soft", x=2, y=2)])
-    assert cv_table(made, None).notes[:2] == (
+    assert cv_table(made, UNTESTED).notes[:2] == (
         "chosen most often on a: y (3 of 4); z (4 of 4)",
         "chosen most often on b: x (2 of 4)",
     )
@@ -116,7 +117,7 @@ def test_what_was_chosen_most():
 
 def test_golden_markdown():
     made = grid(RECORDS, published=PUBLISHED, skipped=[("hayes-roth", "no files")])
-    text = markdown(cv_table(made, None))
+    text = markdown(cv_table(made, UNTESTED))
     assert text == (
         "| data set | `soft` | `arcgrad:scale=5` |\n"
         "|---|---:|---:|\n"
@@ -151,7 +152,7 @@ def test_the_table_fits_the_terminal(width):
     from rich.console import Console
 
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(rich_table(cv_table(grid(RECORDS, published=PUBLISHED), None), width))
+    console.print(rich_table(cv_table(grid(RECORDS, published=PUBLISHED), UNTESTED), width))
     text = console.export_text()
     for shown in ("65.00±12.91", "90.00±8.16", "c 70.00±0.00", "65.00±5.77", "96.80±6.76"):
         assert shown in text
@@ -161,5 +162,5 @@ def test_the_table_fits_the_terminal(width):
 
 def test_a_grid_without_cells_prints_what_was_skipped():
     empty = Grid(("iris",), ("soft",), {}, skipped=(("iris", "no files"),))
-    assert markdown(cv_table(empty, None)) == "skipped 1: iris: no files"
+    assert markdown(cv_table(empty, UNTESTED)) == "skipped 1: iris: no files"
     assert cv_report(empty, {}, compare_folds(empty, "soft")).records == []

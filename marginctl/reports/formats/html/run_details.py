@@ -8,6 +8,7 @@ import numpy as np
 
 from marginctl.reports.tables.table import Table
 from marginctl.results.collect import Run
+from marginctl.results.match_published import leaves
 
 Facts = dict[str, str]  # by dotted keys
 RunsKey = tuple[str, ...]  # the sorted folders of a cell's runs
@@ -134,7 +135,7 @@ def fact_text(value: Any) -> str:
         return f"{value:.6g}"
     if not isinstance(value, list | tuple):
         return str(value)
-    flat = list(_leaves(value))
+    flat = list(leaves(value))
     is_plain = not any(isinstance(leaf, Mapping) for leaf in flat)
     if is_plain and len(flat) <= MAX_ENTRIES:
         return ", ".join(map(fact_text, flat))
@@ -145,11 +146,3 @@ def fact_text(value: Any) -> str:
     values = np.array(flat)
     spread = f"{values.mean():.6g} ± {values.std(ddof=1):.6g}"
     return f"{len(flat)} numbers: {spread}, from {min(flat):.6g} to {max(flat):.6g}"
-
-
-def _leaves(values: Sequence[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, list | tuple):
-            yield from _leaves(value)
-        else:
-            yield value
