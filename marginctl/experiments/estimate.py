@@ -123,7 +123,7 @@ def estimate_transfer(session: TransferSession) -> dict[str, Any]:
         count = len(images.train_y) + len(images.test_y)
         if images.has_validation:
             count += len(images.validation_as_test().test_y)
-        cached = key in extracted or cached_features.are_cached(
+        cached = key in extracted or not cached_features.missing_batches(
             trial.source, images, session.runs_folder, device_config
         )
         seconds = 0.0

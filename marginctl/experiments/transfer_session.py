@@ -46,7 +46,7 @@ from marginctl.runs.atomic_io import csv_text, write_csv, write_output
 from marginctl.runs.base_record import parse_objective
 from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
 from marginctl.training.image_model import ImageModel, ImageRecord
-from marginctl.transfer.cached_features import extract_features
+from marginctl.transfer.cached_features import extract_features, missing_batches
 from marginctl.transfer.probe import ProbeResult, fit_probe
 from marginctl.transfer.source import SourceModel
 from marginctl.utils.device import world_size
@@ -139,7 +139,16 @@ class TransferSession(Session):
         return not trial.is_probe
 
     def steps(self, trial: Trial) -> int:
-        return super().steps(trial) if self.runs_in_workers(trial) else 1
+        """Return the steps of fine-tuning, or the batches of features that a probe computes."""
+        assert isinstance(trial, TransferTrial)
+        if not trial.is_probe:
+            return super().steps(trial)
+        sharing = [t for t in self.trials if isinstance(t, TransferTrial) and t.is_probe]
+        key = (trial.source.weights, trial.data)
+        if trial is not next(t for t in sharing if (t.source.weights, t.data) == key):
+            return 1  # an earlier probe computes the features
+        images, config = self.images[trial.data], device_config_for(self.device, "fp32")
+        return 1 + missing_batches(trial.source, images, self.runs_folder, config)
 
     def run_trial(
         self, trial: Trial, run_dir: RunDir, context: TrialContext
@@ -167,8 +176,15 @@ class TransferSession(Session):
                     "extracted features and finished trials are kept",
                 )
 
-        message = context.callback.message
-        probe, features_seconds = self._fit(trial, context.device_config, message, check)
+        steps = itertools.count(1)
+        total = self.steps(trial)
+
+        def on_batch() -> None:
+            check()
+            context.callback.step(trial, next(steps), total)
+
+        report = context.callback.message
+        probe, features_seconds = self._fit(trial, context.device_config, report, check, on_batch)
         for note in probe.record["notes"]:
             context.callback.message(f"{trial}: {note}")
         evaluation = classification_metrics(
@@ -219,11 +235,12 @@ class TransferSession(Session):
         device_config: DeviceConfig,
         report: Callable[[str], None],
         check: Callable[[], None],
+        on_batch: Callable[[], None],
     ) -> tuple[ProbeResult, float]:
         """Return the probe of a trial, and the seconds that its features took."""
         started, images = time.perf_counter(), self.images[trial.data]
         features = extract_features(
-            trial.source, images, self.runs_folder, device_config, report, check
+            trial.source, images, self.runs_folder, device_config, report, on_batch
         )
         features_seconds = time.perf_counter() - started
         probe = fit_probe(
@@ -243,7 +260,7 @@ class TransferSession(Session):
         """Return the source model with the probe of a finished trial, which is fitted again."""
         images, source = self.images[trial.data], trial.source
         device_config = device_config_for(self.device, "fp32")
-        probe, _ = self._fit(trial, device_config, lambda line: None, lambda: None)
+        probe, _ = self._fit(trial, device_config, lambda line: None, *2 * [lambda: None])
         weight, bias = map(torch.from_numpy, probe.unscaled)
         mean, std = source.moments
         record = ImageRecord(

@@ -47,7 +47,7 @@ def extract_features(
     runs_folder: Path,
     device_config: DeviceConfig,
     report: Callable[[str], None],
-    check: Callable[[], None],
+    on_batch: Callable[[], None],
 ) -> SplitFeatures:
     """Return the features of all images; cached ones are read, others computed and cached.
 
@@ -66,7 +66,7 @@ def extract_features(
                 network = _network(source, images, device_config)
             dataset = images.train_as_test() if part == "train" else images
             dataset = images.validation_as_test() if part == "val" else dataset
-            features = _compute(network, _loader(source, dataset, device_config), check)
+            features = _compute(network, _loader(source, dataset, device_config), on_batch)
             if not np.isfinite(features).all():
                 raise RequestError(
                     f"source_models = {source.path}: a feature of a {part} image of "
@@ -81,12 +81,19 @@ def _parts(images: ImageDataset) -> Sequence[str]:
     return ("train", "test", "val") if images.has_validation else ("train", "test")
 
 
-def are_cached(
+def missing_batches(
     source: SourceModel, images: ImageDataset, runs_folder: Path, device_config: DeviceConfig
-) -> bool:
-    """Return whether the cache has files of all parts; they may be corrupt."""
-    keys = (_cache_key(source, images, part, device_config) for part in _parts(images))
-    return all(any((runs_folder / FOLDER).glob(f"{key}-*.npy")) for key in keys)
+) -> int:
+    """Return the number of batches of the parts that the cache lacks; its files may be corrupt."""
+    sizes = {"train": len(images.train_y), "test": len(images.test_y)}
+    if images.has_validation:
+        sizes["val"] = len(images.validation_as_test().test_y)
+    count = 0
+    for part in _parts(images):
+        key = _cache_key(source, images, part, device_config)
+        if not any((runs_folder / FOLDER).glob(f"{key}-*.npy")):
+            count += -(-sizes[part] // BATCH_SIZE)
+    return count
 
 
 def _cache_key(
@@ -150,13 +157,13 @@ def _loader(source: SourceModel, images: ImageDataset, device_config: DeviceConf
 
 @torch.no_grad()
 def _compute(
-    network: torch.nn.Module, loader: BatchLoader, check: Callable[[], None]
+    network: torch.nn.Module, loader: BatchLoader, on_batch: Callable[[], None]
 ) -> FeatureArray:
     """Return the features of the loader's test part."""
     features = []
     for x, _ in loader.test_batches(BATCH_SIZE):
         features.append(network(x).float().cpu())
-        check()
+        on_batch()
     return np.asarray(torch.cat(features).numpy())
 
 

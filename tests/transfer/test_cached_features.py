@@ -12,7 +12,7 @@ from marginctl.experiments.source_model import SourceModel
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.training.checkpoint import weights_digest
-from marginctl.transfer.cached_features import are_cached, extract_features
+from marginctl.transfer.cached_features import extract_features, missing_batches
 from marginctl.utils.precision import device_config_for
 from tests.training.factories import trainer
 
@@ -62,17 +62,17 @@ def test_features_equal_the_networks_in_image_order(start, tmp_path):
 def test_the_cache_key_covers_weights_and_images(start, tmp_path):
     images = load_in_memory("digits", Path())
     config = device_config_for("cpu", "fp32")
-    assert not are_cached(start, images, tmp_path, config)
+    assert missing_batches(start, images, tmp_path, config) == 15 + 4  # of 1437 and 360 images
     made(start, images, tmp_path)
-    assert are_cached(start, images, tmp_path, config)
+    assert not missing_batches(start, images, tmp_path, config)
     for other in (replace(start, weights="y"), replace(start, moments=([0.5], [0.5]))):
-        assert not are_cached(other, images, tmp_path, config)
-    assert not are_cached(start, images.select(np.arange(9)), tmp_path, config)
+        assert missing_batches(other, images, tmp_path, config)
+    assert missing_batches(start, images.select(np.arange(9)), tmp_path, config)
     for other in (
         replace(config, precision="tf32"),
         replace(config, device=torch.device("cuda:1")),
     ):
-        assert not are_cached(start, images, tmp_path, other)
+        assert missing_batches(start, images, tmp_path, other)
 
     def never():
         raise AssertionError("computed again")
