@@ -1,6 +1,7 @@
 """Tables as text: fitted to the width of a terminal, or as wide as the table in a file."""
 
 import io
+import itertools
 import re
 import sys
 import textwrap
@@ -73,8 +74,8 @@ def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
     if table.text_columns:  # the columns hold names and notes, which fold
         yield from _list(table, width)
         return
-    label = _label_width(table, width)
-    for wrap in (False, True):
+    label_widths = (_label_width(table, FILE_WIDTH), _label_width(table, width))
+    for label, wrap in itertools.product(label_widths, (False, True)):
         headings = [_heading(table, column, wrap=wrap) for column in table.columns]
         widths = [_width(table, i, text) for i, text in enumerate(headings)]
         if label + sum(w + 2 for w in widths) <= width:
@@ -94,10 +95,14 @@ def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
 
 
 def _label_width(table: Table, width: int) -> int:
-    """Return the width of the labels: a part that cannot be divided may take half of the table."""
+    """Return the width of the labels, folded unless for a file.
+
+    A part that cannot be divided may take half of the table.
+    """
     labels = [printable(label) for label in (table.label_heading, *(r.label for r in table.rows))]
-    longest = max(cell_len(line) for label in labels for line in _wrapped(label).split("\n"))
-    return min(longest, max(LABEL_WIDTH, width // 2))
+    limit = FILE_WIDTH if width == FILE_WIDTH else LABEL_WIDTH
+    folded = [line for label in labels for line in _wrapped(label, limit).split("\n")]
+    return min(max(map(cell_len, folded)), max(LABEL_WIDTH, width // 2))
 
 
 def _heading(table: Table, column: str, *, wrap: bool) -> str:
@@ -183,18 +188,21 @@ def _block(table: Table, columns: range, headings: Sequence[str], label_width: i
             block.add_section()
         foot = row.foot
         if row.foot or any(row.cells) or not row.cells:
-            label = Text(_wrapped(printable(row.label)), style="bold" if row.foot else "")
+            folded = _wrapped(printable(row.label), label_width)
+            label = Text(folded, style="bold" if row.foot else "")
             block.add_row(label, *(_text(row.cells[i]) for i in columns))
     return block
 
 
-def _wrapped(label: str) -> str:
-    """Return the label over lines that break after a blank, a hyphen or a slash."""
+def _wrapped(label: str, width: int) -> str:
+    """Return the label over lines that break after a blank; long words after a hyphen or slash."""
     lines = [""]
-    for part in re.findall(r"[^ /-]*[ /-]?", label):
-        if cell_len((lines[-1] + part).rstrip()) > LABEL_WIDTH:
-            lines.append("")
-        lines[-1] += part
+    for word in re.findall(r"[^ ]* ?", label):
+        is_long = cell_len(word.rstrip()) > width
+        for part in re.findall(r"[^/-]*[/-]?", word) if is_long else [word]:
+            if cell_len((lines[-1] + part).rstrip()) > width:
+                lines.append("")
+            lines[-1] += part
     return "\n".join(line.rstrip() for line in lines if line)
 
 
