@@ -179,7 +179,7 @@ def command(
             training_runs=[result.runs for result in report.training],
         )
         written, skipped = draw_figures(drawn, figures, kind or [], figure_format or "png", metric)
-        log_lines([f"wrote {path}" for path in written])
+        log_lines([f"wrote {path}: {caption}" for path, caption in written.items()])
         log_lines([f"figure omitted: {line}" for line in skipped])
     if not explain and not report.tables:
         log_lines(["no finished runs found"])

@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from marginctl.errors import RequestError
 from marginctl.metrics.registry import network_metric
 from marginctl.reports.figures.dot_plot import fold_comparison
-from marginctl.reports.figures.registry import FIGURES
+from marginctl.reports.figures.registry import FIGURES, FigureEntry
 from marginctl.reports.figures.seed_groups import Omissions, file_names, seed_tables
 from marginctl.reports.figures.style import FORMATS, save, styled
 from marginctl.results.collect import Collected
@@ -61,7 +63,7 @@ def draw_figures(
             continue
         path = directory / f"{base}-comparison.{suffix}"
         save(figure, path)
-        written[path] = entries["comparison"].caption
+        written[path] = _caption(entries["comparison"], figure)
     changed = [
         run.path
         for table in collected.training_runs
@@ -81,7 +83,7 @@ def draw_figures(
         if figure is not None:
             path = directory / f"{base}.{suffix}"
             save(figure, path)
-            written[path] = entry.caption
+            written[path] = _caption(entry, figure)
 
     tables = seed_tables([table for table in intact if table.runs], network_metric(metric))
     for table in tables:
@@ -92,3 +94,7 @@ def draw_figures(
         if not entries[name].per_table and (tables or kinds):
             write(name, name, name, tables)
     return written, skipped
+
+
+def _caption(entry: FigureEntry, figure: Figure) -> str:
+    return f"{entry.caption}. {figure.get_label()}".removesuffix(". ")

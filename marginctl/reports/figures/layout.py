@@ -1,4 +1,4 @@
-"""Figures of titled blocks of panels, with one title, one legend and one caption."""
+"""Figures of titled blocks of panels, with one title and one legend; the caption is beside it."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,10 +18,9 @@ from marginctl.reports.figures.style import legend_text
 T = TypeVar("T")
 
 MAX_PANELS = 120  # viewers do not open a taller file
-HEAD = 1.0  # inches for title, legend and caption
+HEAD = 0.8  # inches for title and legend
 BLOCK_TITLE = 0.35  # inches
 LETTER = 0.075  # inches
-CAPTION_SIZE = 7.5  # points
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ def compose(
     """Return a figure of blocks below each other, None where there is nothing to draw.
 
     Args:
+        caption: the figure's label, which is printed beside it.
         panel_width: in inches.
         omissions: gets a line where the figure would have more than `MAX_PANELS` panels.
         min_columns: the figure is at least this many panels wide, for its texts.
@@ -65,9 +65,7 @@ def compose(
         figsize=(width, sum(heights) + HEAD), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06)
     )
     letters = int(width / LETTER)
-    figure.supxlabel(
-        textwrap.fill(caption, int(1.15 * letters)), fontsize=CAPTION_SIZE, color="0.25"
-    )
+    figure.set_label(caption)
     parts = figure.subfigures(len(blocks), 1, squeeze=False, height_ratios=heights)[:, 0]
     panels: list[Any] = []
     for part, block in zip(parts, blocks, strict=True):

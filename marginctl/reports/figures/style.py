@@ -93,14 +93,20 @@ def check_path(option: str, path: Path) -> None:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a matplotlib figure atomically; the same figure gives the same file.
+    """Write a matplotlib figure atomically, its label as the description in its metadata.
+
+    The same figure gives the same file.
 
     Raises:
         StorageError: the file cannot be written.
     """
-    undated: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    suffix, content = path.suffix.lower(), io.BytesIO()
+    label, suffix, content = figure.get_label() or None, path.suffix.lower(), io.BytesIO()
+    metadata: dict[str, Any] = {
+        ".png": {"Description": label} if label else {},
+        ".svg": {"Date": None, "Description": label},
+        ".pdf": {"CreationDate": None, "Subject": label},
+    }
     with styled(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph ")  # a letter that the font lacks is a box
-        figure.savefig(content, format=suffix[1:], metadata=undated.get(suffix, {}))
+        figure.savefig(content, format=suffix[1:], metadata=metadata[suffix])
     write_output(path, content.getvalue())

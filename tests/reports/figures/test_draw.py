@@ -99,8 +99,10 @@ def test_the_command_lists_files_and_omissions(marginctl, store, tmp_path):
     assert ran.status == 0
     assert ran.json["command"] == "report"
     assert ran.err.splitlines() == [
-        f"wrote {tmp_path}/share-angles.svg",
-        f"wrote {tmp_path}/share-scale.svg",
+        f"wrote {tmp_path}/share-angles.svg: Angles of test features to the target's class weight. "
+        "Percentages are means over the seeds; the dashed line is the mean angle.",
+        f"wrote {tmp_path}/share-scale.svg: Scale by epoch. Mean over the seeds. kappa*: mean and "
+        "quantiles over the test images.",
         "figure omitted: share: scale: lm-softmax:strength=0.5 (in 2 rows): no "
         "scale by epoch: least-squares, learned and AdaCos's scales record it",
     ]

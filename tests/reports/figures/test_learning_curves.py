@@ -65,7 +65,7 @@ def test_lines_are_means_and_bands_ranges(three):
     assert (at_first.min(), at_first.max()) == (10, 60)
     at_last = band[band[:, 0] == 2][:, 1]
     assert (at_last.min(), at_last.max()) == (40, 80)
-    assert "lowest to highest seed" in figure.get_supxlabel()
+    assert "lowest to highest seed" in figure.get_label()
     assert figure.subfigs[0].get_suptitle() == "digits, mlp; n = 3 seeds"
     assert figure.legends[0].get_title().get_text() == "made (arcgrad, table VII)"
     look = {(x.get_color(), x.get_linestyle(), x.get_marker()) for x in (soft, arcgrad)}
@@ -85,14 +85,14 @@ def test_of_five_seeds_the_band_is_the_standard_deviation(tmp_path):
     band = corners(drawn(figure)[1])[0][:, 1]
     mean, std = statistics.fmean(tops), statistics.stdev(tops)
     assert (band.min(), band.max()) == (pytest.approx(mean - std), pytest.approx(mean + std))
-    assert "± standard deviation" in figure.get_supxlabel()
+    assert "± standard deviation" in figure.get_label()
 
 
 def test_one_seed_has_no_band(tmp_path):
     table = seed_table(run(tmp_path, "soft", 0, [record(1, 50), record(2, 60)]))
     figure = learning_curves(table, Omissions())
     assert not drawn(figure)[1].collections
-    assert "no band" in figure.get_supxlabel()
+    assert "no band" in figure.get_label()
 
 
 def test_groups_without_rho_are_omitted_with_a_reason(three):
@@ -201,7 +201,7 @@ def test_difficulty_groups_have_a_line_each(diagnosed):
         "mean confidence",
         "fraction of the gradient",
     )
-    assert "lowest to highest seed" in figure.get_supxlabel()
+    assert "lowest to highest seed" in figure.get_label()
     figure.draw_without_rendering()
 
 

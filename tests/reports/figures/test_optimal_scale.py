@@ -43,7 +43,7 @@ def test_lines_and_bands_are_means_over_the_seeds(tmp_path):
     (band,) = panels["adacos"].collections
     assert band.get_paths()[0].vertices[:, 1].max() == 9
     assert [line_ for line_ in omissions.lines() if line_.startswith("soft: no scale by epoch")]
-    assert "lowest to highest seed" in figure.get_supxlabel()
+    assert "lowest to highest seed" in figure.get_label()
 
 
 def test_without_a_scale_there_is_no_figure(tmp_path):

@@ -158,7 +158,7 @@ def test_option_points_are_means_and_a_left_out_option_has_its_default(tmp_path)
     assert omissions.lines() == [
         "gradient-decay:beta=warm-up(end=1): beta is a schedule, not a number"
     ]
-    assert "lowest to highest seed" in figure.get_supxlabel()
+    assert "lowest to highest seed" in figure.get_label()
 
 
 def test_a_block_for_each_set_of_the_other_options_and_a_line_for_each_row(tmp_path):
