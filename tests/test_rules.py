@@ -169,7 +169,7 @@ def test_no_text_has_a_phrase_that_was_replaced():
 
 # Modules that treat one concept on several layers.
 SHARED_BASENAMES = {"bench", "cosify", "data", "doctor", "evaluate", "objectives", "predict"}
-SHARED_BASENAMES |= {"probe", "registry", "train", "transfer", "uci_cv"}
+SHARED_BASENAMES |= {"probe", "registry", "runs", "train", "transfer", "uci_cv"}
 
 
 def test_no_two_modules_share_a_name_for_two_concepts():

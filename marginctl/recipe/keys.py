@@ -48,7 +48,7 @@ class RecipeKey:
 def recipe_keys(schema: type[BaseModel]) -> list[RecipeKey]:
     """Return the keys of a task's recipes, those of its sections included."""
     document = schema.model_json_schema(mode="serialization", schema_generator=_Schema)
-    return list(_keys(document, document["$defs"], ""))
+    return list(_keys(document, document.get("$defs", {}), ""))
 
 
 def _keys(
