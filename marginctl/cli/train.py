@@ -40,6 +40,10 @@ def command(
     """
     if pretrained:
         refuse({"--weights": weights}, "cannot be combined with --pretrained: remove one of them")
+    if not (recipe or data or model or objective or run.set_ or run.quiet):
+        from marginctl.console.progress import log_lines
+
+        log_lines(["as if by --data digits --model resnet18 --objective soft: name your own"])
     recipe_options = {
         "data.groups": ("--groups", groups),
         "data.name": ("--data", data),

@@ -72,3 +72,18 @@ def test_report_reads_the_default_runs_folder(marginctl, tmp_path, monkeypatch):
     options = ("--dataset", "iris", "--objective", "soft", "--set", "protocol.epochs=1")
     assert marginctl("uci-cv", *options, "--set", "protocol.repeats=1", "--quiet").status == 0
     assert marginctl("report").out == marginctl("report", "runs").out != ""
+
+
+def test_train_without_anything_says_what_it_trains(marginctl, tmp_path, monkeypatch):
+    from marginctl.recipe.train import TrainRecipe
+
+    monkeypatch.chdir(tmp_path)
+    line = "as if by --data digits --model resnet18 --objective soft: name your own"
+    assert marginctl("train", "--dry-run").err.splitlines()[0] == line
+    default = TrainRecipe(task="train")
+    assert (default.data.name, str(default.model), str(default.objectives[0])) == (
+        "digits",
+        "resnet18",
+        "soft",
+    )
+    assert line not in marginctl("train", "--data", "digits", "--dry-run").err
