@@ -64,7 +64,7 @@ def test_the_runs_of_a_store_are_counted(marginctl, tmp_path, quick):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "RUNS is missing: expected runs folders, or folders inside them"),
+        ((), "RUNS is missing, and there is no folder runs: expected runs folders"),
         (("--list", "--figure", "a.png"), "--figure: cannot be combined with --list"),
         (("--list", "--kind", "curves"), "--kind: cannot be combined with --list"),
         (("--list", "--paper", "arcgrat"), "Did you mean 'arcgrad'?"),
