@@ -43,7 +43,7 @@ def command(
     if not (recipe or data or model or objective or run.set_ or run.quiet):
         from marginctl.console.progress import log_lines
 
-        log_lines(["as if by --data digits --model resnet18 --objective soft: name your own"])
+        log_lines(["defaults: --data digits --model resnet18 --objective soft"])
     recipe_options = {
         "data.groups": ("--groups", groups),
         "data.name": ("--data", data),

@@ -78,7 +78,7 @@ def test_train_without_anything_says_what_it_trains(marginctl, tmp_path, monkeyp
     from marginctl.recipe.train import TrainRecipe
 
     monkeypatch.chdir(tmp_path)
-    line = "as if by --data digits --model resnet18 --objective soft: name your own"
+    line = "defaults: --data digits --model resnet18 --objective soft"
     assert marginctl("train", "--dry-run").err.splitlines()[0] == line
     default = TrainRecipe(task="train")
     assert (default.data.name, str(default.model), str(default.objectives[0])) == (
