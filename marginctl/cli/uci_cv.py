@@ -112,7 +112,7 @@ def command(
     from marginctl.papers import published_means
     from marginctl.recipe.load import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
-    from marginctl.reports.formats.output import print_report
+    from marginctl.reports.formats.output import print_report, print_sentences
     from marginctl.reports.tables.cv_report import cv_report
     from marginctl.reports.tables.cv_table import live_table
     from marginctl.results.answers import fold_answers
@@ -192,12 +192,13 @@ def command(
             if json:
                 print_json({"schema": 1, "command": "uci-cv", "dry_run": plan})
             else:
-                print(
+                line = (
                     f"{count_noun(plan['trials'], 'trial')}, {plan['to_do']} pending: "
                     f"{count_noun(plan['networks'], 'network')}, "
                     f"{count_noun(plan['workers'], 'worker')}, about {plan['seconds']:.0f} s; "
                     f"runs folder: {plan['folder']}"
                 )
+                print_sentences([line])
                 common_options.print_same_without_dry_run()
             return
         rows = session.rows

@@ -118,9 +118,10 @@ def evaluate_weights(
 
 def title(document: dict[str, Any]) -> str:
     """Return one line: the weights, the data and how their classes were matched."""
+    order = ", in the order of the published weights" if "=" in document["weights"] else ""
     return (
         f"{document['weights']} on {document['data']} (classes matched by "
-        f"{document['classes_matched_by']})"
+        f"{document['classes_matched_by']}{order})"
     )
 
 

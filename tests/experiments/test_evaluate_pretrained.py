@@ -218,6 +218,8 @@ def test_weights_in_a_file_are_those_of_their_model(marginctl, hub, photographs,
     assert found.pop("weights") == f"{known.pop('weights')}={path}"
     assert (found.pop("weights_url"), known.pop("weights_url") is None) == (None, False)
     assert found == known
+    text = marginctl("eval", f"shufflenet_v2_x0_5={path}", *published[:-1]).out
+    assert "(classes matched by wnid, in the order of the published weights)" in text
 
 
 def test_a_file_with_a_classifier_of_other_classes(hub, photographs, tmp_path):

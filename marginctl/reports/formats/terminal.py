@@ -34,7 +34,7 @@ def render(report: Report, width: int | None = None) -> str:
         if i:
             console.print()
         if table.title:
-            console.print(Text(printable(table.title) + "\n"), soft_wrap=True)
+            console.print(Text(printable(table.title) + "\n"), soft_wrap=width is None)
         console.print(rich_table(table, console.width), soft_wrap=width is None)
     return file.getvalue().rstrip("\n")
 
