@@ -40,10 +40,9 @@ def command(
     """
     if pretrained:
         refuse({"--weights": weights}, "cannot be combined with --pretrained: remove one of them")
-    if not (recipe or data or model or objective or run.set_ or run.quiet):
-        from marginctl.console.progress import log_lines
-
-        log_lines(["defaults: --data digits --model resnet18 --objective soft"])
+    remarks = []
+    if not (recipe or data or model or objective or run.set_):
+        remarks = ["defaults: --data digits --model resnet18 --objective soft"]
     recipe_options = {
         "data.groups": ("--groups", groups),
         "data.name": ("--data", data),
@@ -54,4 +53,13 @@ def command(
         "pairs": ("--pairs", pairs),
         "train.epochs": ("--epochs", epochs),
     }
-    run_task("train", recipe, recipe_options, run, tune=tune, save_model=save_model, metric=metric)
+    run_task(
+        "train",
+        recipe,
+        recipe_options,
+        run,
+        tune=tune,
+        save_model=save_model,
+        metric=metric,
+        remarks=remarks,
+    )

@@ -3,7 +3,7 @@
 import functools
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -144,6 +144,7 @@ def run_task(
     tune: bool | None = None,
     save_model: Path | None = None,
     metric: str = "accuracy",
+    remarks: Sequence[str] = (),
 ) -> None:
     """Run the trials of a recipe and print their table.
 
@@ -152,6 +153,7 @@ def run_task(
         tune: whether to tune; None leaves it to the recipe.
         save_model: the file for the best network.
         metric: what an own comparison is tested and ranked by.
+        remarks: lines to print before those of the session.
     """
     from marginctl.console.progress import TrainProgress, log_lines
     from marginctl.console.tensorboard import TensorBoard, check
@@ -209,7 +211,7 @@ def run_task(
         check_outputs({"--save-model": save_model})
         check_one_model(session)
     if prints and not run.quiet:
-        log_lines(session.remarks)
+        log_lines([*remarks, *session.remarks])
     if run.dry_run:
         if not is_other_process_of_torchrun():
             estimate = TASKS[task].load("estimate")(session)
