@@ -251,7 +251,7 @@ def _search(
     dry_run: bool,
     quiet: bool,
 ) -> None:
-    from marginctl.reports.formats.output import print_report
+    from marginctl.reports.formats.output import print_report, print_sentences
     from marginctl.reports.tables import search_table
     from marginctl.search.successive_halving import plan, published_cells, search
 
@@ -269,7 +269,7 @@ def _search(
         if report_format == "json":
             print_json({"schema": 1, "command": "uci-cv --search", "dry_run": asdict(planned)})
         else:
-            print(line)
+            print_sentences([line])
         return
     with search_table.Leaderboard(session.recipe, published, quiet=quiet) as board:
         if not quiet:

@@ -181,7 +181,8 @@ class TransferSession(Session):
 
         def on_batch() -> None:
             check()
-            context.callback.step(trial, next(steps), total)
+            step = next(steps)  # more than planned where a cached file turned out to be corrupt
+            context.callback.step(trial, step, max(step, total))
 
         report = context.callback.message
         probe, features_seconds = self._fit(trial, context.device_config, report, check, on_batch)

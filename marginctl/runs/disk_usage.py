@@ -9,6 +9,7 @@ from pathlib import Path
 
 from marginctl.errors import RequestError
 from marginctl.runs.run_dir import RunDir
+from marginctl.runs.safe_read import CorruptFileError, parse_document, read_text
 
 CHECKPOINTS = "checkpoints"
 
@@ -63,7 +64,7 @@ def remove_runs(roots: Iterable[Path], *, checkpoints_only: bool) -> tuple[int, 
     """Remove the trials in folders, or only the checkpoints of the finished ones.
 
     Returns:
-        How many trials were treated, and a line for each that another process uses.
+        How many trials were treated, and a line for each that was not, with the reason.
 
     Raises:
         RequestError: a folder holds no trial; nothing has been removed.
@@ -71,17 +72,20 @@ def remove_runs(roots: Iterable[Path], *, checkpoints_only: bool) -> tuple[int, 
     trials = [trial for root in roots for trial in _trials(root)]
     count, skipped = 0, []
     for trial in trials:
-        if checkpoints_only and not (trial / "result.json").is_file():
+        part = trial / CHECKPOINTS if checkpoints_only else trial
+        if not part.is_dir() or (checkpoints_only and not (trial / "result.json").is_file()):
             continue
         lock = RunDir(trial)
         if not lock.try_lock():
             skipped.append(f"{trial}: is used by another process: skipped")
             continue
         try:
-            shutil.rmtree(trial / CHECKPOINTS if checkpoints_only else trial, ignore_errors=True)
+            shutil.rmtree(part)
+            count += 1
+        except OSError as error:
+            skipped.append(f"{part}: cannot be removed: {error.strerror or error}: skipped")
         finally:
             lock.unlock()
-        count += 1
     for folder in {trial.parent for trial in trials} if not checkpoints_only else ():
         if not any(folder.glob("*/run.json")):
             (folder / f"{folder.name}.yaml").unlink(missing_ok=True)  # the recipe of its trials
@@ -91,7 +95,15 @@ def remove_runs(roots: Iterable[Path], *, checkpoints_only: bool) -> tuple[int, 
 
 
 def _trials(root: Path) -> list[Path]:
-    trials = sorted(path.parent for path in root.rglob("run.json"))
+    trials = sorted(path.parent for path in root.rglob("run.json") if _is_ours(path))
     if not trials:
         raise RequestError(f"{root}: holds no trials: expected a runs folder, or a folder in it")
     return trials
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether a run.json is of a trial; other programs write files of this name, too."""
+    try:
+        return parse_document(read_text(path)).get("trial") == path.parent.name
+    except CorruptFileError:
+        return False

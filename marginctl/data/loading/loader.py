@@ -132,7 +132,7 @@ class InMemoryLoader(BatchLoader):
     """Batches of images in memory; random draws are functions of (seed, epoch, batch).
 
     Args:
-        images: kept as uint8 on the device.
+        images: stored on the device as uint8.
         augment: `none`, `flip`, `random-crop`, `random-crop-flip` or `reflect-crop-flip`.
         config, seed, world: as in `BatchLoader`.
     """

@@ -1,4 +1,4 @@
-"""Figures of titled blocks of panels, with one title and one legend; the caption is beside it."""
+"""Figures of titled blocks of panels, with one title and one legend."""
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ def compose(
     """Return a figure of blocks below each other, None where there is nothing to draw.
 
     Args:
-        caption: the figure's label, which is printed beside it.
+        caption: becomes the label of the figure, which is not drawn.
         panel_width: in inches.
         omissions: gets a line where the figure would have more than `MAX_PANELS` panels.
         min_columns: the figure is at least this many panels wide, for its texts.
