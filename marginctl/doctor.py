@@ -65,6 +65,7 @@ def _check_packages() -> Iterator[Finding]:
         yield Finding("packages", "note", text, "pip install -e . in its folder")
         return
     installed: list[str] = []
+    missing: dict[str, str] = {}  # the extra of each absent package
     for required in requirements:
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", str(required.marker or ""))
         if extra is not None and extra[1] == "test":  # for developers only
@@ -79,8 +80,11 @@ def _check_packages() -> Iterator[Finding]:
             text = f"{required.name} {version}, expected {required.specifier}"
             yield Finding("packages", "problem", text, f"pip install '{required}'")
         else:
-            advice = f"optional: pip install 'marginctl[{extra[1]}]'"
-            yield Finding("extra", "note", f"{extra[1]}: no {required.name}", advice)
+            missing[required.name] = extra[1]
+    if missing:
+        extras = ",".join(dict.fromkeys(missing.values()))  # as pip takes them
+        text, advice = f"not installed: {extras}", f"optional: pip install 'marginctl[{extras}]'"
+        yield Finding("extras", "note", text, advice, f"packages: {', '.join(missing)}")
     yield Finding("packages", "ok", f"{len(installed)} as required", details=", ".join(installed))
 
 

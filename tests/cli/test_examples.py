@@ -121,6 +121,7 @@ def test_doctor_reports_outdated_and_missing_packages(marginctl, monkeypatch):
     from importlib import metadata
 
     wanted = ["numpy>=99", "not-there>=1", "timm>=99; extra == 'timm'", "torch>=2"]
+    wanted += ["no-dask>=1; extra == 'dask'", "no-worker>=1; extra == 'dask'"]
     monkeypatch.setattr(metadata, "requires", lambda name: wanted)
     found = marginctl("doctor", "--json").json["findings"]
     problems = [f["text"] for f in found if f["state"] == "problem"]
@@ -129,4 +130,7 @@ def test_doctor_reports_outdated_and_missing_packages(marginctl, monkeypatch):
     assert problems[1] == "not-there is not installed, expected >=1"
     advice = [f["advice"] for f in found if f["state"] == "problem"]
     assert advice == ["pip install 'numpy>=99'", "pip install 'not-there>=1'"]
-    assert any(f["text"] == "timm: no timm" for f in found)
+    (extras,) = [f for f in found if f["topic"] == "extras"]
+    assert extras["text"] == "not installed: timm,dask"
+    assert extras["advice"] == "optional: pip install 'marginctl[timm,dask]'"
+    assert extras["details"] == "packages: timm, no-dask, no-worker"
