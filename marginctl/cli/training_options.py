@@ -221,7 +221,7 @@ def run_task(
                 print_sentences(plan_lines(estimate))
                 common_options.print_same_without_dry_run()
         return
-    steps = {trial.id: session.steps(trial) for trial in session.unfinished()}
+    steps = {trial: session.steps(trial) for trial in session.unfinished()}
     if prints and not run.quiet and steps:
         for name, summary in session.summaries.items():
             size = next(i.image_size for i in session.images.values() if i.name == name)

@@ -267,11 +267,12 @@ def _search(
     )
     if dry_run:
         if report_format == "json":
-            print_json({"schema": 1, "command": "uci-cv --search", "dry_run": asdict(planned)})
+            document = {key: v for key, v in asdict(planned).items() if key != "costs"}
+            print_json({"schema": 1, "command": "uci-cv --search", "dry_run": document})
         else:
             print_sentences([line])
         return
-    with search_table.Leaderboard(session.recipe, published, quiet=quiet) as board:
+    with search_table.Leaderboard(session.recipe, published, planned.costs, quiet=quiet) as board:
         if not quiet:
             board.message(line)
         result = search(

@@ -1,6 +1,7 @@
 """Progress on stderr: a bar that is redrawn on a terminal, a plain line now and then elsewhere."""
 
 import contextlib
+import heapq
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -10,19 +11,23 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from marginctl.experiments.records import CVResult, TrainingResult
 from marginctl.results.cv_cells import Grid
+from marginctl.runs.run_dir import SAVE_SECONDS
 from marginctl.utils.text import printable
 
 if TYPE_CHECKING:
     from marginctl.experiments.training_trial import Trial
 
 LOG_INTERVAL = 5.0  # seconds between plain lines
+MIN_TIMED = 1.0  # seconds of steps that an ETA needs
 MAX_SILENCE = 30.0  # seconds without a line while a long trial trains
 SHOWN_EPOCHS = 8
-SPEED_WINDOW = 3600.0  # seconds over which the ETA averages
+BAR_WIDTH, STEP_BAR_WIDTH = 30, 10
 
 
 def format_duration(seconds: float) -> str:
@@ -68,11 +73,10 @@ class ProgressDisplay:
         self.is_live = not quiet and sys.stderr.isatty()  # rich's answer depends on FORCE_COLOR
         self.log = ThrottledLog(quiet=quiet or self.is_live)
         self._progress = Progress(
-            BarColumn(30),
+            BarColumn(BAR_WIDTH),
             TextColumn("{task.fields[count]} " + unit),
             console=self.console,
             get_time=time.monotonic,
-            speed_estimate_period=SPEED_WINDOW,
         )
         self._task = self._progress.add_task("", total=None, count="0")
         self._live: Live | None = None
@@ -87,24 +91,20 @@ class ProgressDisplay:
         if self._live:
             self._live.stop()
 
-    def restart(self, total: float) -> None:
-        """Set the bar and the clock back to 0 of `total`."""
-        self._progress.reset(self._task, total=total)
-
-    def update(self, completed: float, count: str) -> None:
+    def update(self, completed: float, total: float, count: str) -> None:
         """Move the bar; `count` is shown with the unit."""
-        self._progress.update(self._task, completed=completed, count=count)
+        self._progress.update(self._task, completed=completed, total=total, count=count)
+
+    def remaining_seconds(self) -> float | None:
+        """Return the estimated time that the rest takes; None where nothing is known."""
+        raise NotImplementedError
 
     @property
     def time_text(self) -> str:
         """`elapsed 0:05, ETA 0:08`."""
-        task, elapsed = self._progress.tasks[0], self._elapsed_text
-        remaining = None if task.finished else task.time_remaining
-        return elapsed if remaining is None else f"{elapsed}, ETA {format_duration(remaining)}"
-
-    @property
-    def _elapsed_text(self) -> str:
-        return f"elapsed {format_duration(self._progress.tasks[0].elapsed or 0.0)}"
+        elapsed = f"elapsed {format_duration(self._progress.tasks[0].elapsed or 0.0)}"
+        seconds = self.remaining_seconds()
+        return elapsed if seconds is None else f"{elapsed}, ETA {format_duration(seconds)}"
 
     def message(self, text: str) -> None:
         """Print a line that stays."""
@@ -123,24 +123,52 @@ class ProgressDisplay:
 
 
 class CostProgress(ProgressDisplay):
-    """The progress of trials by the cost of their networks."""
+    """The progress of trials by the estimated seconds that their networks take a worker."""
+
+    _finished = _cost = 0.0  # of all trials, and of the networks since `begin_trials`
+    _first: tuple[float, float] | None = None  # time and cost of the first finished work
+    _last = 0.0  # when work was last finished
 
     def begin_trials(self, total: float, trials: int) -> None:
-        """Set the bar to 0 of the cost of pending trials; `trials` counts finished ones, too."""
-        self._total, self._trials, self._done, self._cost = total, trials, 0, 0.0
-        self.restart(total)
-        self.update(0.0, f"0/{trials}")
+        """Begin other trials than before.
 
-    def count_trial(self) -> None:
+        Args:
+            total: the cost of all that is still to be done, by these trials and later ones.
+            trials: the number of these trials, finished ones included.
+        """
+        self._total, self._trials, self._done = self._finished + total, trials, 0
+        self._cost = 0.0
+        self._show()
+
+    def count_trial(self, *, reused: bool) -> None:
+        """Count a finished trial; `reused` if its result is of an earlier command."""
         self._done += 1
-        self.update(self._cost, f"{self._done}/{self._trials}")
+        self._finish(0.0 if reused else SAVE_SECONDS)
 
     def progress(self, cost: float) -> None:
-        """Move the bar to the cost of all networks that have been trained."""
-        self._cost = cost
-        self.update(cost, f"{self._done}/{self._trials}")
-        fraction = cost / self._total if self._total else 1.0  # no pending trial
+        """Move the bar to the cost of the networks that have been trained since the beginning."""
+        if cost > self._cost:
+            self._finish(cost - self._cost)
+            self._cost = cost
+        fraction = self._finished / self._total if self._total else 1.0  # no pending trial
         self.log(f"{fraction:.0%} trained, {self.time_text}", MAX_SILENCE)
+
+    def remaining_seconds(self) -> float | None:
+        if self._first is None or self._last == self._first[0]:
+            return None
+        begun, cost = self._first
+        speed = (self._finished - cost) / (self._last - begun)
+        return max(0.0, (self._total - self._finished) / speed - (time.monotonic() - self._last))
+
+    def _finish(self, cost: float) -> None:
+        if cost:
+            self._finished, self._last = self._finished + cost, time.monotonic()
+            if self._first is None:  # what is before it is mostly the start of the workers
+                self._first = self._last, self._finished
+        self._show()
+
+    def _show(self) -> None:
+        self.update(self._finished, self._total, f"{self._done}/{self._trials}")
 
 
 class CvProgress(CostProgress):
@@ -162,7 +190,7 @@ class CvProgress(CostProgress):
     def done(self, record: CVResult, *, reused: bool) -> None:
         """Add the record of a finished trial."""
         cell = self._grid.add(record)
-        self.count_trial()
+        self.count_trial(reused=reused)
         if cell and not reused:
             paper = f" (paper {cell.paper.mean:.2f}±{cell.paper.std:.2f})" if cell.paper else ""
             self.log(
@@ -174,59 +202,84 @@ class CvProgress(CostProgress):
 
 @dataclass
 class _RunningTrial:
-    """What is shown of a trial that runs."""
+    """What is shown of a trial that runs, and how long its steps have taken.
+
+    Attributes:
+        begun: when it began, or when its first step ended.
+        timed: the steps since then, without those of an earlier command.
+        last: when the last of them ended.
+    """
 
     title: str
+    begun: float
+    last: float
+    timed: int
     candidate: str | None = None  # of tuning
     step: int = 0
     total: int = 0
     epochs: list[str] = field(default_factory=list)
 
-    def lines(self, shown_epochs: int) -> list[str]:
+    @property
+    def text(self) -> str:
         tuned = f"tuning {self.candidate}: " if self.candidate else ""
-        line = f"{self.title}: {tuned}step {self.step} of {self.total}"
-        return [line, *(f"  {text}" for text in self.epochs[-shown_epochs:])]
+        return f"{self.title}: {tuned}step {self.step} of {self.total}"
 
 
 class TrainProgress(ProgressDisplay):
-    """The progress of image tasks: a bar over the steps of all trials, and the running ones.
+    """The progress of image tasks: a bar over the steps of all trials, and one for each that runs.
 
     Args:
-        steps: of each unfinished trial, by its id.
+        steps: of each unfinished trial.
         trials: their number, finished ones included.
     """
 
-    def __init__(self, steps: Mapping[str, int], trials: int, *, quiet: bool) -> None:
+    def __init__(self, steps: Mapping["Trial", int], trials: int, *, quiet: bool) -> None:
         super().__init__("trials", self._text, quiet=quiet)
-        self._left, self._trials = dict(steps), trials  # steps left, by trial
-        self._ended, self._steps = trials - len(steps), 0  # steps since the first one
-        self._first_step = 0.0  # when it ended
+        self._left = {trial.id: n for trial, n in steps.items()}  # steps left
+        self._trials, self._ended, self._steps = trials, trials - len(steps), 0
+        self._kinds = {trial.id: (trial.row, n) for trial, n in steps.items()}
+        self._times: dict[Any, tuple[float, int]] = {}  # seconds and steps of finished trials
+        self._free: list[float] = []  # when those ended whose place no trial has taken
         self._running: dict[str, _RunningTrial] = {}
-        self.restart(1.0)
         self._show()
 
-    @property
-    def time_text(self) -> str:
-        left = sum(self._left.values())
-        if not self._steps or not left:
-            return self._elapsed_text
-        seconds = (time.monotonic() - self._first_step) / self._steps
-        return f"{self._elapsed_text}, ETA {format_duration(left * seconds)}"
+    def remaining_seconds(self) -> float | None:
+        """Return the time until the last trial ends, if each takes the place that is free first."""
+        times = dict(self._times)
+        for name, one in self._running.items():
+            seconds, steps = times.get(self._kind(name), (0.0, 0))
+            times[self._kind(name)] = seconds + one.last - one.begun, steps + one.timed
+        all_seconds, all_steps = (sum(t[i] for t in times.values()) for i in (0, 1))
+        if all_seconds < MIN_TIMED or not all_steps or not self._left:
+            return None
+
+        def rest(name: str) -> float:
+            seconds, steps = times.get(self._kind(name), (0.0, 0))
+            pace = seconds / steps if steps else all_seconds / all_steps
+            return float(self._left[name] * pace)
+
+        now = time.monotonic()
+        running = {name: one for name, one in self._running.items() if name in self._left}
+        ends = [max(0.0, rest(name) - (now - one.last)) for name, one in running.items()]
+        ends += [0.0] * max(1 - len(ends), len(self._free))
+        for name in self._left:
+            if name not in running:
+                heapq.heapreplace(ends, min(ends) + rest(name))
+        return max(ends)
 
     def step(self, trial: "Trial", step: int, total: int, candidate: str | None = None) -> None:
         """Record a finished step of a trial, or of a candidate of its tuning."""
         running = self._of(trial)
         continues = running.candidate == candidate and running.step < step
         steps = step - running.step if continues and running.step else 1  # not those of a resume
-        if self._first_step:
-            self._steps += steps
-        else:
-            self._first_step = time.monotonic()
+        running.timed += steps
+        running.last = time.monotonic()
+        self._steps += steps
         left = self._left.get(trial.id, 0)
         self._left[trial.id] = total - step if candidate is None else max(0, left - steps)
         running.candidate, running.step, running.total = candidate, step, total
         self._show()
-        self.log(f"{running.lines(0)[0]}, {self.time_text}", MAX_SILENCE)
+        self.log(f"{running.text}, {self.time_text}", MAX_SILENCE)
 
     def epoch(self, trial: "Trial", line: dict[str, Any]) -> None:
         """Record a finished epoch with its record of metrics.jsonl."""
@@ -240,26 +293,45 @@ class TrainProgress(ProgressDisplay):
 
     def done(self, trial: "Trial", record: TrainingResult | None) -> None:
         """Record that a trial has ended."""
-        self._running.pop(trial.id, None)
-        if self._left.pop(trial.id, None) is not None:
-            self._ended += 1
+        running, left = self._running.pop(trial.id, None), self._left.pop(trial.id, None)
+        if running is not None:
+            now = time.monotonic()
+            seconds, steps = self._times.get(self._kind(trial.id), (0.0, 0))
+            # those that it did not need count: the next trial may not need them either
+            steps += running.timed + (left or 0)
+            self._times[self._kind(trial.id)] = seconds + now - running.begun, steps
+            self._free.append(now)
+        self._ended += left is not None
         self._show()
 
+    def _kind(self, name: str) -> Any:
+        """Return what is equal for trials that take about as long: row and number of steps."""
+        return self._kinds.get(name)
+
     def _of(self, trial: "Trial") -> _RunningTrial:
-        number = min(self._ended + len(self._running) + 1, self._trials)
-        title = f"{number}/{self._trials} {trial}"
-        return self._running.setdefault(trial.id, _RunningTrial(title))
+        if trial.id not in self._running:
+            number = min(self._ended + len(self._running) + 1, self._trials)
+            now = time.monotonic()
+            # the first trials have waited for data and workers, which later ones do not
+            begun, timed = (self._free.pop(0), 0) if self._free else (now, -1)
+            title = f"{number}/{self._trials} {trial}"
+            self._running[trial.id] = _RunningTrial(title, begun, now, timed)
+        return self._running[trial.id]
 
     def _show(self) -> None:
-        left = sum(self._left.values())
-        fraction = self._steps / (self._steps + left) if self._steps + left else 1.0
-        self.update(fraction, f"{self._ended}/{self._trials}")
+        total = self._steps + sum(self._left.values())
+        completed = self._steps if total else 1
+        self.update(completed, total or 1, f"{self._ended}/{self._trials}")
 
     def _text(self) -> RenderableType:
-        running = [*self._running.values()]
-        shown = SHOWN_EPOCHS if len(running) == 1 else 1
-        lines = [line for trial in running for line in trial.lines(shown)]
-        return Group(*(Text(printable(line)) for line in lines or ["loading data"]))
+        shown = SHOWN_EPOCHS if len(self._running) == 1 else 1
+        lines = Table.grid(padding=(0, 1, 0, 0))
+        for trial in self._running.values():
+            bar = ProgressBar(trial.total or None, trial.step, width=STEP_BAR_WIDTH)
+            lines.add_row(bar, Text(printable(trial.text)))
+            for text in trial.epochs[-shown:]:
+                lines.add_row("", Text(printable(text)))
+        return lines if self._running else Text("loading data")
 
     def _render(self) -> Group:
         return Group(self._progress.get_renderable(), Text(self.time_text), self._body())

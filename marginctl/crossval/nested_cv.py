@@ -13,8 +13,6 @@ from marginctl.crossval.stack import (
     NetworkSplit,
     Stack,
     StackResult,
-    StackTuning,
-    group_stackable,
 )
 from marginctl.crossval.stacked_networks import StackedNetworks
 
@@ -46,7 +44,7 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
         return TunedStack(result, [trained], [])
     outer = stack.by_number
     scores = np.empty((len(tuning.candidates), len(outer)), np.int64)
-    groups = _stackable_candidates(tuning)
+    groups = tuning.groups
     inner_networks = inner_splits(stack)
     tested = np.array([len(n.test) for n in inner_networks]).reshape(len(outer), -1).sum(1)
     for group in groups:
@@ -81,18 +79,6 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
         for i, index in enumerate(chosen)
     ]
     return TunedStack(result, networks, choices)
-
-
-def _stackable_candidates(tuning: StackTuning) -> list[list[int]]:
-    """Group the indices of candidates that can share a stack."""
-    by_objective: dict[str, list[int]] = {}
-    for i, candidate in enumerate(tuning.candidates):
-        by_objective.setdefault(str(candidate.objective), []).append(i)
-    return [
-        [indices[i] for i in group]
-        for indices in by_objective.values()
-        for group in group_stackable([tuning.candidates[i].setting.protocol for i in indices])
-    ]
 
 
 def candidate_stack(stack: Stack, group: list[int], splits: list[NetworkSplit]) -> Stack:

@@ -26,8 +26,6 @@ from marginctl.utils.seed import generator
 STACK_BYTES = 4 * 2**20
 # On a GPU, whose cores are idle in a small stack: the share of its memory for these tensors.
 GPU_MEMORY_SHARE = 1 / 16
-# Units of `Stack.cost` that one worker trains in a second, measured on 2 CPU cores.
-COST_PER_SECOND = 7e5
 # The most variants in one stack: each of their trials records all of them.
 MAX_VARIANTS = 64
 
@@ -49,6 +47,18 @@ class StackTuning:
 
     candidates: tuple[Candidate, ...]
     inner_folds: int
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """The indices of candidates that are trained in one stack."""
+        by_objective: dict[str, list[int]] = {}
+        for i, candidate in enumerate(self.candidates):
+            by_objective.setdefault(str(candidate.objective), []).append(i)
+        return [
+            [indices[i] for i in group]
+            for indices in by_objective.values()
+            for group in group_stackable([self.candidates[i].setting.protocol for i in indices])
+        ]
 
 
 @dataclass(frozen=True)
@@ -210,10 +220,9 @@ class Stack:
 
     @property
     def cost(self) -> float:
-        """The relative training time of the stack, for estimates of the remaining time."""
+        """The estimated seconds that one worker takes, measured on 2 CPU cores."""
         if isinstance(self.objective, SklearnBaseline):
-            seconds = _seconds_per_network(self.objective, self.dataset)
-            return COST_PER_SECOND * seconds * (self.last - self.first)
+            return _seconds_per_fold(self.objective, self.dataset) * (self.last - self.first)
         count: float = (self.last - self.first) * len(self.variants)
         fraction = 1 - 1 / self.protocol.folds
         if self.custom_splits is not None:
@@ -221,33 +230,44 @@ class Stack:
             fraction = max(len(s.train) for s in self.custom_splits) / self.dataset.num_rows
         if self.tuning is None:
             return _training_cost(self.dataset, self.protocol, count, fraction)
-        inner = fraction * (1 - 1 / self.tuning.inner_folds)
-        protocols = [candidate.setting.protocol for candidate in self.tuning.candidates]
+        tuning = self.tuning
+        inner = fraction * (1 - 1 / tuning.inner_folds)
         # the choices are not known yet: assume that each candidate is chosen equally often
-        rounds = ((count * self.tuning.inner_folds, inner), (count / len(protocols), fraction))
+        chosen = count / len(tuning.candidates)
         return sum(
-            _training_cost(self.dataset, p, networks, part)
-            for networks, part in rounds
-            for p in protocols
+            _training_cost(self.dataset, protocol, len(group) * networks, part)
+            for networks, part in ((count * tuning.inner_folds, inner), (chosen, fraction))
+            for group in tuning.groups
+            for protocol in [tuning.candidates[group[0]].setting.protocol]
         )
 
 
-def _seconds_per_network(baseline: SklearnBaseline, dataset: TabularDataset) -> float:
+def _seconds_per_fold(baseline: SklearnBaseline, dataset: TabularDataset) -> float:
     """Return the rough seconds that a baseline takes on one fold."""
-    rows, columns = dataset.num_rows, dataset.num_features
+    rows, columns, classes = dataset.num_rows, dataset.num_features, dataset.num_classes
     if baseline.name == "gradient-boosting":
-        return 0.3 * dataset.num_classes + 1e-5 * rows * columns
-    return 0.1 + 1e-5 * rows * columns if baseline.name == "logistic-regression" else 0.01
+        trees = 1 if classes == 2 else classes  # of an iteration
+        return trees * (0.25 + 0.037 * (columns + 5) * rows / (rows + 900))
+    if baseline.name == "logistic-regression":
+        return 0.06 + 4e-7 * rows * columns * classes
+    return 0.01
 
 
 def _training_cost(
     dataset: TabularDataset, protocol: Protocol, count: float, train_fraction: float
 ) -> float:
-    """Return the cost of `count` networks trained together on a fraction of the rows."""
-    steps = math.ceil(dataset.num_rows * train_fraction / protocol.batch_size)
-    parameters = _num_parameters(dataset, protocol)
-    per_network = 8 + parameters * protocol.batch_size / 8000
-    return protocol.epochs * steps * (300 + count * per_network)
+    """Return the rough seconds of `count` networks trained together on a fraction of the rows.
+
+    On 704 stacks of one to four layers, 3 to 27 inputs, and batches of 16 to 256, the estimate was
+    0.69 to 1.25 times the measured time for the middle 80 %.
+    """
+    rows, hidden = dataset.num_rows * train_fraction, protocol.hidden
+    batch_size = min(protocol.batch_size, rows)
+    units = sum(hidden) + dataset.num_classes
+    inputs = num_inputs(dataset) * (hidden or [dataset.num_classes])[0]
+    batch_seconds = 2.7e-4 + 1.2e-4 * len(hidden)
+    batch_seconds += count * (6.2e-9 * units + 1e-10 * inputs) * batch_size
+    return protocol.epochs * math.ceil(rows / batch_size) * batch_seconds
 
 
 def _num_parameters(dataset: TabularDataset, protocol: Protocol) -> int:

@@ -34,7 +34,7 @@ class Callback(Protocol):
     def done(self, record: CVResult, *, reused: bool) -> None: ...
 
     def progress(self, cost: float) -> None:
-        """`cost`: of everything that this command has trained."""
+        """`cost`: of all networks that have been trained since `CVExecution.run` began."""
 
 
 @dataclass
@@ -94,6 +94,7 @@ class CVExecution:
 
         Args:
             workers: processes, one thread each; 1 trains in this process.
+            cluster: trains in place of processes of this call, and stays open.
 
         Raises:
             MarginctlError: the workers are lost.
@@ -108,7 +109,7 @@ class CVExecution:
         self.executor = executor = cluster or (
             SerialExecutor(self.callback.progress) if workers == 1 else ProcessExecutor(workers)
         )
-        finished = False
+        finished, before = False, executor.completed_cost()  # a cluster's is that of its lifetime
         try:
             while pending or self.futures or self.locked:
                 while pending and len(self.futures) < executor.capacity():
@@ -122,13 +123,14 @@ class CVExecution:
                     waiting, self.locked = self.locked, []
                     for shared in _groups(waiting):  # takes their results, or starts those left
                         self.start(shared, announce=False)
-                self.callback.progress(executor.completed_cost())
+                self.callback.progress(executor.completed_cost() - before)
             finished = True
         finally:
             if not finished:
                 _exit_on_next_signal()
                 executor.cancel()
-            executor.shutdown()
+            if cluster is None:
+                executor.shutdown()
             for group, _ in self.futures.values():
                 group.unlock()
         return self.outcome

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from marginctl.crossval.dask_executor import DaskExecutor
+from marginctl.crossval.executors import StackExecutor
 from marginctl.data.fetch import NO_NETWORK, fetch_datasets
 from marginctl.data.paths import MissingDataError
 from marginctl.data.tabular.dataset import TabularDataset
@@ -152,7 +153,9 @@ class UciCvSession:
             return requested
         return usable_cores() if self.device == "cpu" else 1
 
-    def run(self, workers: int, callback: Callback, cluster: DaskExecutor | None = None) -> Outcome:
+    def run(
+        self, workers: int, callback: Callback, cluster: StackExecutor | None = None
+    ) -> Outcome:
         """Train the unfinished trials, as `CVExecution.run`."""
         recipe = {"name": self.name, **self.recipe.model_dump(exclude={"about"})}
         execution = CVExecution(self.folder, self.device, callback, recipe, self.files)

@@ -21,7 +21,6 @@ from marginctl.crossval.search_space import (
     row_name,
 )
 from marginctl.crossval.stack import (
-    COST_PER_SECOND,
     Choice,
     Stack,
     StackResult,
@@ -35,7 +34,7 @@ from marginctl.metrics.registry import FOLD_METRICS
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe.uci_cv import INNER_FOLDS, Protocol, SklearnBaseline, UciCvRecipe
-from marginctl.runs.run_dir import NETWORKS, digest
+from marginctl.runs.run_dir import NETWORKS, SAVE_SECONDS, digest
 from marginctl.utils.text import count_noun, join_names
 
 
@@ -369,10 +368,12 @@ def data_warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> lis
 
 def total_cost(trials: Iterable[CVTrial]) -> float:
     """Return the total cost of trials; a shared stack is paid for once, with all its variants."""
+    trials = list(trials)
     by_stack = {trial.stack_key: trial for trial in trials}
-    return sum(trial.cost * max(1, len(trial.batched_with)) for trial in by_stack.values())
+    costs = (trial.cost * max(1, len(trial.batched_with)) for trial in by_stack.values())
+    return sum(costs) + SAVE_SECONDS * len(trials)
 
 
 def cost_seconds(cost: float, workers: int) -> float:
     """Return the estimated seconds that a cost takes, with the start-up of the workers."""
-    return math.ceil(cost / COST_PER_SECOND / workers + 4) if cost else 0.0
+    return math.ceil(cost / workers + 4) if cost else 0.0

@@ -33,6 +33,8 @@ from marginctl.runs.safe_read import (
     read_text,
 )
 
+SAVE_SECONDS = 0.02  # that the files of a small trial take, measured beside two workers
+
 # Files that a run directory may hold besides its result, on request.
 PREDICTIONS = "predictions.csv"
 NETWORKS = "checkpoints/networks.npz"

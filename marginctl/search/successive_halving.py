@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from marginctl.crossval.dask_executor import DaskExecutor
+from marginctl.crossval.executors import ProcessExecutor
 from marginctl.crossval.search_space import VARIANT_KEYS, Grid, Setting, column_alternatives
 from marginctl.crossval.stack import (
     COST_KEYS,
@@ -34,6 +35,7 @@ from marginctl.metrics.arrays import IntArray
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.papers import PublishedMean, published_means
 from marginctl.recipe.uci_cv import UciCvRecipe
+from marginctl.runs.run_dir import SAVE_SECONDS
 from marginctl.search.distance import Cells, Distance, distance
 
 PARTS = 3  # of the data sets: a setting is selected on two and scored on the third
@@ -261,6 +263,7 @@ class SearchPlan:
     workers: int
     seconds: float
     folder: str
+    costs: Sequence[float]  # of the rounds, as `Stack.cost`
 
 
 def published_cells(session: UciCvSession) -> Cells:
@@ -295,19 +298,23 @@ def plan(session: UciCvSession, workers: int) -> SearchPlan:
     assert recipe.search is not None
     grid = Grid(recipe.search, recipe.protocol)
     remaining = sampled = grid.sample()
-    networks, cost = 0, 0.0
+    networks, costs = 0, []
+    selected = len(selections([d.name for d in session.datasets]))
     trials_per_dataset = trials_per_setting(recipe, session.datasets) // len(session.datasets)
     for stage in recipe.search.rounds:
+        cost = 0.0
         for (example, variants), count in _count_kinds(grid, remaining).items():
             protocol = grid.setting(example).with_repeats(stage.repeats).protocol
             for dataset in session.datasets:
                 size = num_folds(dataset, protocol) * protocol.repeats
                 networks += count * variants * trials_per_dataset * size
                 cost += count * trials_per_dataset * variants_cost(dataset, protocol, variants)
-        # each of the four selections may keep different settings
-        remaining = remaining[: 4 * stage.keep]
-    seconds = cost_seconds(cost, workers)
-    return SearchPlan(grid.size, len(sampled), networks, workers, seconds, str(session.folder))
+                cost += SAVE_SECONDS * count * variants * trials_per_dataset
+        costs.append(cost)
+        # each selection may keep different settings
+        remaining = remaining[: selected * stage.keep]
+    seconds, folder = cost_seconds(sum(costs), workers), str(session.folder)
+    return SearchPlan(grid.size, len(sampled), networks, workers, seconds, folder, costs)
 
 
 def _count_kinds(grid: Grid, indices: IntArray) -> Counter[tuple[int, int]]:
@@ -336,9 +343,15 @@ def search(
     def train(trials: dict[CVTrial, Setting], part: Part) -> Mapping[CVTrial, CVResult]:
         part_session = replace(session, trials=list(trials))
         begin(part, trials, total_cost(part_session.unfinished()))
-        outcome = part_session.run(workers, callback, cluster)
+        outcome = part_session.run(workers, callback, cluster or pool)
         if outcome.failed:
             raise MarginctlError(*outcome.failed.values())
         return outcome.results
 
-    return halve(session.recipe, session.datasets, published, train)
+    # the rounds share their workers, which take seconds to start
+    pool = ProcessExecutor(workers) if cluster is None and workers > 1 else None
+    try:
+        return halve(session.recipe, session.datasets, published, train)
+    finally:
+        if pool is not None:
+            pool.shutdown()

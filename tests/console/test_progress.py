@@ -10,7 +10,7 @@ from rich.text import Text
 from marginctl.console import progress
 from marginctl.console.progress import (
     LOG_INTERVAL,
-    ProgressDisplay,
+    CostProgress,
     ThrottledLog,
     TrainProgress,
     format_duration,
@@ -39,24 +39,31 @@ def test_format_duration(seconds, text):
     assert format_duration(seconds) == text
 
 
-def test_the_eta_leaves_out_the_steps_before_a_resume(clock):
-    display = ProgressDisplay("steps", Text, quiet=False)
-    display.restart(100)
+def test_the_eta_of_costs_leaves_out_the_start_of_the_workers(clock, capsys):
+    display = CostProgress("trials", Text, quiet=False)
+    display.begin_trials(100, 2)
     assert display.time_text == "elapsed 0:00"
-    display.update(60, "60/100")  # of an earlier call
-    for step in range(61, 71):
-        clock[0] += 2
-        display.update(step, f"{step}/100")
-    assert display.time_text == "elapsed 0:20, ETA 1:00"
-    display.restart(10)
-    assert display.time_text == "elapsed 0:00"
+    clock[0] += 7
+    display.progress(20)
+    assert display.time_text == "elapsed 0:07"
+    for cost in (30, 40):
+        clock[0] += 5
+        display.progress(cost)
+    assert display.time_text == "elapsed 0:17, ETA 0:30"
+    clock[0] += 5  # the estimate goes on while nothing ends
+    assert display.time_text == "elapsed 0:22, ETA 0:25"
+    display.begin_trials(30, 3)  # a second round, with less to do than was planned
+    clock[0] += 10
+    display.progress(20)
+    assert display.time_text == "elapsed 0:32, ETA 0:06"  # 40 in 25 s; 10 are left
+    display.count_trial(reused=True)
+    assert display._progress.tasks[0].fields["count"] == "1/3"
 
 
 def test_a_terminal_shows_the_bar_and_keeps_messages():
-    display = ProgressDisplay("trials", lambda: Text("the table"), quiet=False)
+    display = CostProgress("trials", lambda: Text("the table"), quiet=False)
     display.console = Console(file=io.StringIO(), force_terminal=True, width=80)
-    display.restart(4)
-    display.update(1, "1/4")
+    display.update(1, 4, "1/4")
     display.console.print(display._render())
     shown = display.console.file.getvalue()
     assert "the table" in shown
@@ -67,8 +74,9 @@ def test_a_terminal_shows_the_bar_and_keeps_messages():
 class Trained:
     """A trial, as far as it is shown."""
 
-    def __init__(self, name, epochs=2):
+    def __init__(self, name, row="", epochs=2):
         self.id = self.name = name
+        self.row = row
         self.recipe = SimpleNamespace(train=SimpleNamespace(epochs=epochs))
 
     def __str__(self):
@@ -77,43 +85,62 @@ class Trained:
 
 def test_one_bar_over_trials_side_by_side(clock, capsys):
     """The ETA is that of all trials; steps before a resume are not timed."""
-    a, b = Trained("a"), Trained("b")
-    display = TrainProgress({"a": 100, "b": 100, "c": 100}, 5, quiet=False)
+    a, b, c = Trained("a"), Trained("b"), Trained("c")
+    display = TrainProgress({a: 100, b: 100, c: 100}, 5, quiet=False)
     display.step(a, 1, 100)
     display.step(b, 61, 100)  # resumed
     for step in range(2, 12):
         clock[0] += 2
         display.step(a, step, 100)
         display.step(b, 60 + step, 100)
-    # 21 steps in 20 s, the resumed one's first included; 89 + 29 + 100 are left
-    assert display.time_text == "elapsed 0:20, ETA 3:28"
+    # 2 s a step; b ends after 29 steps, and c, which follows, 100 steps later
+    assert display.time_text == "elapsed 0:20, ETA 4:18"
     line = {"epoch": 2, "train": {"loss": 0.5, "top1": 90.0}, "test": {"top1": 80.0}}
     display.epoch(b, line)
     assert capsys.readouterr().err == (
-        "4/5 b: epoch 2: loss 0.5000, train 90.00 %, test 80.00 %, elapsed 0:20, ETA 3:28\n"
+        "4/5 b: epoch 2: loss 0.5000, train 90.00 %, test 80.00 %, elapsed 0:20, ETA 4:18\n"
     )
     console = Console(file=io.StringIO(), width=80)
     console.print(display._render())
-    assert [text.strip() for text in console.file.getvalue().splitlines()[1:]] == [
-        "elapsed 0:20, ETA 3:28",
+    lines = console.file.getvalue().splitlines()
+    assert [line.strip(" ━╸╺") for line in lines[1:]] == [
+        "elapsed 0:20, ETA 4:18",
         "3/5 a: step 11 of 100",
         "4/5 b: step 71 of 100",
         "epoch 2: loss 0.5000, train 90.00 %, test 80.00 %",
     ]
     display.done(b, None)
     assert list(display._running) == ["a"]
+    display.step(c, 1, 100)
+    assert display._running["c"].begun == clock[0]
+    display.done(c, None)
     display.done(a, None)
-    assert display._progress.tasks[0].fields["count"] == "4/5"
+    assert display._progress.tasks[0].fields["count"] == "5/5"
+    assert display.remaining_seconds() is None
+
+
+def test_trials_of_one_row_and_length_share_a_pace(clock):
+    """The time of a finished trial holds its evaluation; unknown kinds have the mean pace."""
+    rows = [Trained("a", "probe"), Trained("b", "fine-tune"), Trained("c", "fine-tune")]
+    display = TrainProgress(dict.fromkeys(rows, 10), 3, quiet=False)
+    for trial, seconds in zip(rows[:2], (1, 4), strict=True):
+        for step in range(1, 11):
+            clock[0] += seconds
+            display.step(trial, step, 10)
+        clock[0] += 5
+        display.done(trial, None)
+    # b began when a ended: 10 steps in 45 s
+    assert display.remaining_seconds() == pytest.approx(45)
 
 
 def test_steps_of_candidates_count_with_their_trial(clock):
     a = Trained("a")
-    display = TrainProgress({"a": 100}, 1, quiet=False)
+    display = TrainProgress({a: 100}, 1, quiet=False)
     for candidate in ("lr=1", "lr=2"):
         for step in range(1, 11):
             clock[0] += 1
             display.step(a, step, 10, candidate)
-    assert display._text().renderables[0].plain == "1/1 a: tuning lr=2: step 10 of 10"
+    assert display._running["a"].text == "1/1 a: tuning lr=2: step 10 of 10"
     assert display.time_text == "elapsed 0:20, ETA 1:20"
     display.step(a, 1, 80)
     assert display._left == {"a": 79}

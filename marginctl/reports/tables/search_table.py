@@ -21,19 +21,24 @@ UNITS = {"points": "points", "effects": "points (effects)", "stds": "points (std
 
 
 class Leaderboard(CostProgress):
-    """Shows the nearest settings so far, and the estimated remaining time of a round.
+    """Shows the nearest settings so far, and the estimated remaining time.
 
     A setting enters the board when all its trials are done.
+
+    Args:
+        costs: of the planned rounds.
     """
 
     def __init__(
         self,
         recipe: UciCvRecipe,
         published: Mapping[tuple[str, str], PublishedMean],
+        costs: Sequence[float],
         *,
         quiet: bool,
     ) -> None:
         super().__init__("trials", self._nearest, quiet=quiet)
+        self._costs = costs
         self._published, self._quiet = published, quiet
         assert recipe.search is not None
         self._criterion = recipe.search.nearest_by
@@ -61,7 +66,8 @@ class Leaderboard(CostProgress):
         if part.part == 1:
             self._matches = []
         self._settings_done = 0
-        self.begin_trials(cost, len(trials))
+        rest = self._costs[part.round - 1] * (part.parts - part.part) / part.parts
+        self.begin_trials(cost + rest + sum(self._costs[part.round :]), len(trials))
         if not self._quiet:
             self.message(f"{self._title}, {count_noun(len(trials), 'trial')}")
 
@@ -69,7 +75,7 @@ class Leaderboard(CostProgress):
         """Add the record of a finished trial."""
         trial = self._by_id[record.trial]
         self._records[trial] = record
-        self.count_trial()
+        self.count_trial(reused=reused)
         number = self._settings[trial].number
         trials = {t: self._settings[t] for t in self._by_setting[number]}
         if not all(t in self._records for t in trials):
