@@ -5,7 +5,7 @@ import heapq
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console, Group, RenderableType
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from marginctl.experiments.training_trial import Trial
 
 LOG_INTERVAL = 5.0  # seconds between plain lines
-MIN_TIMED = 1.0  # seconds of steps that an ETA needs
+MIN_TIMED, FEW_STEPS = 1.0, 5  # seconds and steps that an ETA needs
 MAX_SILENCE = 30.0  # seconds without a line while a long trial trains
 SHOWN_EPOCHS = 8
 BAR_WIDTH, STEP_BAR_WIDTH = 30, 10
@@ -201,19 +201,34 @@ class CvProgress(CostProgress):
 
 
 @dataclass
+class _Pace:
+    """How long trials take: seconds for steps, and for what is before and after them."""
+
+    seconds: float = 0.0
+    steps: int = 0
+    overhead: float = 0.0
+    trials: int = 0  # finished ones, which have an overhead
+
+    def __add__(self, other: "_Pace") -> "_Pace":
+        return _Pace(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass
 class _RunningTrial:
     """What is shown of a trial that runs, and how long its steps have taken.
 
     Attributes:
-        begun: when it began, or when its first step ended.
-        timed: the steps since then, without those of an earlier command.
-        last: when the last of them ended.
+        setup: seconds before its first step.
+        begun: when that ended.
+        last: when its last step ended.
+        timed: the steps in between, without those of an earlier command.
     """
 
-    title: str
+    setup: float
     begun: float
     last: float
-    timed: int
+    title: str
+    timed: int = -1
     candidate: str | None = None  # of tuning
     step: int = 0
     total: int = 0
@@ -238,25 +253,29 @@ class TrainProgress(ProgressDisplay):
         self._left = {trial.id: n for trial, n in steps.items()}  # steps left
         self._trials, self._ended, self._steps = trials, trials - len(steps), 0
         self._kinds = {trial.id: (trial.row, n) for trial, n in steps.items()}
-        self._times: dict[Any, tuple[float, int]] = {}  # seconds and steps of finished trials
+        self._finished: dict[Any, _Pace] = {}  # of finished trials, by their kind
         self._free: list[float] = []  # when those ended whose place no trial has taken
         self._running: dict[str, _RunningTrial] = {}
         self._show()
 
     def remaining_seconds(self) -> float | None:
         """Return the time until the last trial ends, if each takes the place that is free first."""
-        times = dict(self._times)
+        paces = dict(self._finished)
         for name, one in self._running.items():
-            seconds, steps = times.get(self._kind(name), (0.0, 0))
-            times[self._kind(name)] = seconds + one.last - one.begun, steps + one.timed
-        all_seconds, all_steps = (sum(t[i] for t in times.values()) for i in (0, 1))
-        if all_seconds < MIN_TIMED or not all_steps or not self._left:
+            steps = _Pace(one.last - one.begun, one.timed)
+            paces[self._kind(name)] = paces.get(self._kind(name), _Pace()) + steps
+        mean = sum(paces.values(), _Pace())
+        if mean.seconds < MIN_TIMED or not self._left:
             return None
+        mean_step = mean.seconds / mean.steps
 
         def rest(name: str) -> float:
-            seconds, steps = times.get(self._kind(name), (0.0, 0))
-            pace = seconds / steps if steps else all_seconds / all_steps
-            return float(self._left[name] * pace)
+            pace = paces.get(self._kind(name), _Pace())
+            # few steps are a poor estimate
+            step = (pace.seconds + FEW_STEPS * mean_step) / (pace.steps + FEW_STEPS)
+            known = pace if pace.trials else mean
+            overhead = known.overhead / known.trials if known.trials else 0.0
+            return float(self._left[name] * step) + (0.0 if name in self._running else overhead)
 
         now = time.monotonic()
         running = {name: one for name, one in self._running.items() if name in self._left}
@@ -295,11 +314,11 @@ class TrainProgress(ProgressDisplay):
         """Record that a trial has ended."""
         running, left = self._running.pop(trial.id, None), self._left.pop(trial.id, None)
         if running is not None:
-            now = time.monotonic()
-            seconds, steps = self._times.get(self._kind(trial.id), (0.0, 0))
-            # those that it did not need count: the next trial may not need them either
-            steps += running.timed + (left or 0)
-            self._times[self._kind(trial.id)] = seconds + now - running.begun, steps
+            now, kind = time.monotonic(), self._kind(trial.id)
+            # the steps that it did not need count: the next trial may not need them either
+            steps = _Pace(running.last - running.begun, running.timed + (left or 0))
+            overhead = _Pace(overhead=running.setup + now - running.last, trials=1)
+            self._finished[kind] = self._finished.get(kind, _Pace()) + steps + overhead
             self._free.append(now)
         self._ended += left is not None
         self._show()
@@ -312,10 +331,10 @@ class TrainProgress(ProgressDisplay):
         if trial.id not in self._running:
             number = min(self._ended + len(self._running) + 1, self._trials)
             now = time.monotonic()
-            # the first trials have waited for data and workers, which later ones do not
-            begun, timed = (self._free.pop(0), 0) if self._free else (now, -1)
+            # the first trials wait for data and workers, too: that is none of their time
+            setup = now - self._free.pop(0) if self._free else 0.0
             title = f"{number}/{self._trials} {trial}"
-            self._running[trial.id] = _RunningTrial(title, begun, now, timed)
+            self._running[trial.id] = _RunningTrial(setup, now, now, title)
         return self._running[trial.id]
 
     def _show(self) -> None:

@@ -112,7 +112,7 @@ def test_one_bar_over_trials_side_by_side(clock, capsys):
     display.done(b, None)
     assert list(display._running) == ["a"]
     display.step(c, 1, 100)
-    assert display._running["c"].begun == clock[0]
+    assert display._running["c"].setup == 0
     display.done(c, None)
     display.done(a, None)
     assert display._progress.tasks[0].fields["count"] == "5/5"
@@ -129,8 +129,9 @@ def test_trials_of_one_row_and_length_share_a_pace(clock):
             display.step(trial, step, 10)
         clock[0] += 5
         display.done(trial, None)
-    # b began when a ended: 10 steps in 45 s
-    assert display.remaining_seconds() == pytest.approx(45)
+    # 9 steps of 1 and 9 of 4 s; setup and end: 0 + 5 and 4 + 5 s
+    step = (36 + 5 * 2.5) / (9 + 5)
+    assert display.remaining_seconds() == pytest.approx(10 * step + 9)
 
 
 def test_steps_of_candidates_count_with_their_trial(clock):
