@@ -57,7 +57,7 @@ def command(
     """
     from marginctl.bench.suite import run_one, run_suite
     from marginctl.bench.timing import Context
-    from marginctl.console.progress import log_lines
+    from marginctl.console.progress import log_lines, phase
     from marginctl.reports.formats.output import print_report, to_file
     from marginctl.reports.tables.bench_table import bench_report
     from marginctl.utils.device import resolve_device
@@ -66,10 +66,11 @@ def command(
         raise RequestError(f"--set {set_[0]}: requires a benchmark: name one")
     resolved = resolve_device(device, accelerated=True)
     context = Context(resolved, data_dir, out, lambda line: log_lines([line]))
-    if name is None:
-        results = run_suite(context, quick=quick, rounds=rounds)
-    else:
-        results = run_one(name, context, quick=quick, rounds=rounds, overrides=set_ or [])
+    with phase(f"measuring {name or 'all benchmarks'}"):
+        if name is None:
+            results = run_suite(context, quick=quick, rounds=rounds)
+        else:
+            results = run_one(name, context, quick=quick, rounds=rounds, overrides=set_ or [])
     printed = bench_report(results, ratios_only=name is None)
     print_report(printed, "json" if json else report_format)
     if name == "gpu":

@@ -79,7 +79,7 @@ def command(
     from marginctl.calibration.methods import METHODS
     from marginctl.calibration.outputs import create_outputs
     from marginctl.calibration.read_outputs import FORMS, is_outputs_file, read_outputs
-    from marginctl.console.progress import ThrottledLog, log_lines
+    from marginctl.console.progress import ThrottledLog, log_lines, phase
     from marginctl.data.paths import default_data_dir
     from marginctl.reports.data_summary import outputs_lines
     from marginctl.reports.figures.style import check_path
@@ -112,7 +112,8 @@ def command(
         place = resolve_device(device, accelerated=True)
         on_summary = None if quiet else log_image_summary
         folder = data_dir or default_data_dir()
-        run = predict_run(source, data, which, folder, place, on_summary)
+        with phase("computing the network's outputs", quiet=quiet):
+            run = predict_run(source, data, which, folder, place, on_summary)
         outputs = create_outputs(
             str(source),
             "logits",
@@ -132,7 +133,8 @@ def command(
     if not quiet:
         log_lines(line for one in read for line in outputs_lines(one))
     settings = Settings(0.5 if split is None else split, repeats or 10, bins, bootstrap, seed)
-    result = calibrate(outputs, fit_outputs, method or [], settings, ThrottledLog(quiet=quiet))
+    with phase("fitting calibration methods", quiet=quiet):
+        result = calibrate(outputs, fit_outputs, method or [], settings, ThrottledLog(quiet=quiet))
     result.document["summaries"] = {one.name: one.summary() for one in read}
     print_report(calibrate_report(result.document), "json" if json else report_format)
     if figure is not None:

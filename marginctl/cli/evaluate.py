@@ -92,7 +92,7 @@ def command(
     else:
         pair_options = {"--images": images, "--flip": flip, "--predictions": predictions}
         refuse(pair_options, "needs --pairs FILE")
-    from marginctl.console.progress import log_lines
+    from marginctl.console.progress import log_lines, phase
     from marginctl.data.images.registry import expand_ood_names, parse_ood_name
     from marginctl.data.paths import default_data_dir
     from marginctl.experiments import evaluate, evaluate_pairs, evaluate_pretrained
@@ -107,7 +107,8 @@ def command(
     if pairs:
         check_outputs({"--predictions": predictions}, [Path(run), *pairs])
         place = resolve_device(device, accelerated=True)
-        result = evaluate_pairs.verify(Path(run), pairs, images, which, place, flip=flip)
+        with phase("verifying pairs"):
+            result = evaluate_pairs.verify(Path(run), pairs, images, which, place, flip=flip)
         title = evaluate_pairs.title(result.document)
         print_report(verification_report(title, result.document), output)
         if predictions is not None:
@@ -121,12 +122,13 @@ def command(
     folder = data_dir or default_data_dir()
     place = resolve_device(device, accelerated=True)
     shared = (folder, place, bins, calibration, ood or (), log_image_summary)
-    if is_weights_name(run):
-        document = evaluate_pretrained.evaluate_weights(run, data, *shared)
-        title = evaluate_pretrained.title(document)
-    else:
-        document = evaluate.evaluate(Path(run), data, which, *shared)
-        title = evaluate.title(document)
+    with phase("evaluating"):
+        if is_weights_name(run):
+            document = evaluate_pretrained.evaluate_weights(run, data, *shared)
+            title = evaluate_pretrained.title(document)
+        else:
+            document = evaluate.evaluate(Path(run), data, which, *shared)
+            title = evaluate.title(document)
     log_lines(expand_ood_names(ood or (), document["data"])[1])
     print_report(evaluation_report(title, document), output)
     if warning := document.get("calibrated", {}).get("warning"):

@@ -27,12 +27,13 @@ def command(
     Columns are matched by name. A missing value is imputed as in the training, and so is a category
     that the training table does not have.
     """
-    from marginctl.console.progress import log_lines
+    from marginctl.console.progress import log_lines, phase
     from marginctl.experiments.predict import predict_file
     from marginctl.runs.atomic_io import check_outputs, write_output
 
     check_outputs({"--output": output}, [model, new])
-    predictions = predict_file(model, new, header=not no_header)
+    with phase("predicting", quiet=quiet):
+        predictions = predict_file(model, new, header=not no_header)
     if output is not None:
         write_output(output, predictions.csv())
     if json:

@@ -55,7 +55,7 @@ def command(
         option("KIND", f"Figure type (default: all): {', '.join(FIGURES.builtin)}; repeatable."),
     ] = None,
     figure_format: Annotated[
-        Literal["png", "svg"] | None,
+        Literal["png", "svg", "pdf"] | None,
         typer.Option("--figure-format", help="Figure format (default: png)."),
     ] = None,
     report_format: common_options.ReportFormat = "table",
@@ -69,7 +69,7 @@ def command(
 
     Unfinished, failed and corrupt runs are named on stderr and skipped.
     """
-    from marginctl.console.progress import log_lines
+    from marginctl.console.progress import log_lines, phase
     from marginctl.metrics.registry import check_metric
     from marginctl.objectives.parsing import parse
     from marginctl.papers import check_paper, papers, published_table
@@ -146,18 +146,20 @@ def command(
         FIGURES.find(name)
     if explain and report_format not in ("table", "json"):
         raise RequestError(f"--explain: expected --format table or json, not {report_format}")
-    collected = collect(runs)
-    report = build_report(
-        collected,
-        paper=paper,
-        number=table_number,
-        baseline=parse(baseline) if baseline else None,
-        metric=metric,
-        sources=list(map(str, runs)),
-    )
+    with phase("reading runs"):
+        collected = collect(runs)
+        report = build_report(
+            collected,
+            paper=paper,
+            number=table_number,
+            baseline=parse(baseline) if baseline else None,
+            metric=metric,
+            sources=list(map(str, runs)),
+        )
     log_lines(collected.problems)
     shown = explain_cell(_canonical(explain), report) if explain else report
-    _print(shown, report_format, output)
+    with phase("writing the page") if is_page else contextlib.nullcontext():
+        _print(shown, report_format, output)
     if figure:
         from marginctl.reports.figures.critical_difference import draw_ranks
 
@@ -178,7 +180,11 @@ def command(
             cv_runs=[result.runs for result in report.cross_validation],
             training_runs=[result.runs for result in report.training],
         )
-        written, skipped = draw_figures(drawn, figures, kind or [], figure_format or "png", metric)
+        compared = [result.compared for result in report.published]
+        with phase("drawing figures"):
+            written, skipped = draw_figures(
+                drawn, figures, kind or [], figure_format or "png", metric, compared
+            )
         log_lines([f"wrote {path}: {caption}" for path, caption in written.items()])
         log_lines([f"figure omitted: {line}" for line in skipped])
     if not explain and not report.tables:

@@ -155,7 +155,7 @@ def run_task(
         metric: what an own comparison is tested and ranked by.
         remarks: lines to print before those of the session.
     """
-    from marginctl.console.progress import TrainProgress, log_lines
+    from marginctl.console.progress import TrainProgress, log_lines, phase
     from marginctl.console.tensorboard import TensorBoard, check
     from marginctl.data.images.registry import IMAGE_SETS
     from marginctl.data.loading.workers import WORKERS_VARIABLE
@@ -197,7 +197,8 @@ def run_task(
         run.device,
         tune,
     )
-    session = TASKS[task].load("prepare")(request)
+    with phase("reading data", quiet=run.quiet):
+        session = TASKS[task].load("prepare")(request)
     if metric != "accuracy" and session.recipe.paper is not None:
         raise RequestError(
             f"--metric {metric}: {recipe} is of a paper and has the accuracy alone: expected "

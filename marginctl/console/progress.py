@@ -4,13 +4,13 @@ import contextlib
 import heapq
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -41,6 +41,17 @@ def log_lines(lines: Iterable[Any]) -> None:
     with contextlib.suppress(OSError):  # the reader of a pipe may leave; the work goes on
         for line in lines:
             print(printable(str(line)), file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def phase(text: str, *, quiet: bool = False) -> Iterator[None]:
+    """Show what runs, and for how long, until it ends: on a terminal, and unless `quiet`."""
+    columns = (TextColumn("{task.description}"), BarColumn(BAR_WIDTH), TimeElapsedColumn())
+    disable = quiet or not sys.stderr.isatty()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=disable) as bar:
+        bar.add_task(text, total=None)
+        yield
 
 
 class ThrottledLog:
@@ -156,8 +167,8 @@ class CostProgress(ProgressDisplay):
     def remaining_seconds(self) -> float | None:
         if self._first is None or self._last == self._first[0]:
             return None
-        begun, cost = self._first
-        speed = (self._finished - cost) / (self._last - begun)
+        first_step, cost = self._first
+        speed = (self._finished - cost) / (self._last - first_step)
         return max(0.0, (self._total - self._finished) / speed - (time.monotonic() - self._last))
 
     def _finish(self, cost: float) -> None:
@@ -219,13 +230,13 @@ class _RunningTrial:
 
     Attributes:
         setup: seconds before its first step.
-        begun: when that ended.
+        first_step: when that ended.
         last: when its last step ended.
         timed: the steps in between, without those of an earlier command.
     """
 
     setup: float
-    begun: float
+    first_step: float
     last: float
     title: str
     timed: int = -1
@@ -262,7 +273,7 @@ class TrainProgress(ProgressDisplay):
         """Return the time until the last trial ends, if each takes the place that is free first."""
         paces = dict(self._finished)
         for name, one in self._running.items():
-            steps = _Pace(one.last - one.begun, one.timed)
+            steps = _Pace(one.last - one.first_step, one.timed)
             paces[self._kind(name)] = paces.get(self._kind(name), _Pace()) + steps
         mean = sum(paces.values(), _Pace())
         if mean.seconds < MIN_TIMED or not self._left:
@@ -316,10 +327,13 @@ class TrainProgress(ProgressDisplay):
         if running is not None:
             now, kind = time.monotonic(), self._kind(trial.id)
             # the steps that it did not need count: the next trial may not need them either
-            steps = _Pace(running.last - running.begun, running.timed + (left or 0))
+            steps = _Pace(running.last - running.first_step, running.timed + (left or 0))
             overhead = _Pace(overhead=running.setup + now - running.last, trials=1)
             self._finished[kind] = self._finished.get(kind, _Pace()) + steps + overhead
             self._free.append(now)
+            if self.is_live and record is not None and record.last is not None:
+                seconds = format_duration(record.timing.seconds)
+                self.message(f"{running.title}: test {record.last.top1:.2f} %, {seconds}")
         self._ended += left is not None
         self._show()
 

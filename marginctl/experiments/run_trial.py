@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from marginctl.data.images.image_sets import ImageDataset
+from marginctl.data.loading.loader import BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.experiments.checks import fit_images
@@ -19,7 +20,8 @@ from marginctl.experiments.records import MetricsLog, TrainingResult, result_typ
 from marginctl.experiments.reference_losses import reference_losses
 from marginctl.experiments.training_trial import Trial
 from marginctl.metrics.accuracy import largest_class, pack_correct
-from marginctl.runs.run_dir import NUMERIC_PACKAGES, RunDir, versions
+from marginctl.runs.atomic_io import write_atomically
+from marginctl.runs.run_dir import EXAMPLE_IMAGE, NUMERIC_PACKAGES, RunDir, versions
 from marginctl.training import checkpoint
 from marginctl.training.diagnostics import Diagnostics
 from marginctl.training.epoch_metrics import (
@@ -322,9 +324,15 @@ class TrialRunner:
         }
         evaluated = self._metrics is None or any(self._part in line for line in self._metrics.lines)
         if not evaluated or self._finished:
-            example = example_record(trainer.objective, predictions)
+            example = example_record(trainer.objective, predictions, self._images.classes)
             if example is not None:
                 record["example"] = example
+                if self._metrics is not None:
+                    from torchvision.io import encode_png
+
+                    # the trainer's own batches may be features of frozen blocks
+                    png = encode_png(self._image_batches().first_test_image()).numpy().tobytes()
+                    write_atomically(self._run_dir.path / EXAMPLE_IMAGE, png)
         return record | diagnostics.record(trainer)
 
     def _finish(self, diverged: str | None) -> TrainingResult | None:
@@ -413,10 +421,13 @@ class TrialRunner:
             state = latest[1] | {"metrics": json.dumps(self._metrics.lines)}
             checkpoint.save(folder, checkpoint.LAST, state["step"], state, keep=0)
         trainer.load_weights(world.broadcast_object(state))
-        seed, augment = self._trial.seed, self._trial.recipe.data.augment
-        batches = make_loader(self._images, self._device_config, seed, augment, world)
+        batches = self._image_batches()
         batches.set_normalization(trainer.batches.mean, trainer.batches.std)
         return trainer.predict(batches=batches)
+
+    def _image_batches(self) -> BatchLoader:
+        seed, augment = self._trial.seed, self._trial.recipe.data.augment
+        return make_loader(self._images, self._device_config, seed, augment, self._world)
 
     @property
     def _finished(self) -> bool:

@@ -28,31 +28,36 @@ READ_ONLY = "is read-only"
 RECORDS = ("run.json", "result.json")  # a run directory has one of them
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes, *, sync: bool = True) -> None:
     """Write a file of a run through a temporary file: fsync, then rename.
+
+    Args:
+        sync: False leaves out fsync, for what another file has a digest of: a loss is noticed.
 
     Raises:
         StorageError: the disk is full or the folder is not writable; an old file is unchanged.
     """
     data = content.encode() if isinstance(content, str) else content
     try:
-        _replace(path, data)
+        _replace(path, data, sync=sync)
     except OSError as error:
         raise StorageError(write_error(path, len(data), error)) from None
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, data: bytes, *, sync: bool = True) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale_temporaries(path.parent)
     with _temporary_file(path.parent) as (file, name):
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
         if fcntl is None:
             file.close()  # Windows does not rename an open file
         os.chmod(name, stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644)
         os.replace(name, path)
-    _sync_folder(path.parent)
+    if sync:
+        _sync_folder(path.parent)
 
 
 @contextlib.contextmanager
@@ -115,14 +120,15 @@ def _is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def write_json(path: Path, document: dict[str, Any]) -> None:
+def write_json(path: Path, document: dict[str, Any], *, sync: bool = True) -> None:
     """Write a JSON document atomically. NaN is refused: a missing number is null."""
-    write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
+    write_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n", sync=sync)
 
 
-def write_json_lines(path: Path, documents: Iterable[dict[str, Any]]) -> None:
+def write_json_lines(path: Path, documents: Iterable[dict[str, Any]], *, sync: bool = True) -> None:
     """Write one line of JSON for each document, atomically."""
-    write_atomically(path, "".join(json.dumps(d, allow_nan=False) + "\n" for d in documents))
+    lines = "".join(json.dumps(d, allow_nan=False) + "\n" for d in documents)
+    write_atomically(path, lines, sync=sync)
 
 
 def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:

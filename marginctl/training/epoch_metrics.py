@@ -115,21 +115,27 @@ def evaluation_record(
     return record | {"detection": detection_record(predictions, ood_outputs)}
 
 
-def example_record(objective: Objective, predictions: Predictions) -> dict[str, Any] | None:
+def example_record(
+    objective: Objective, predictions: Predictions, classes: Sequence[str]
+) -> dict[str, Any] | None:
     """Return the least-squares scale of the first test image; None for another scale.
 
     Returns:
-        `image`, its index among the test images (our choice), `label`, `kappa`, its kappa*, and
-        its `cosines` to the C class weights, to 6 places (Temperature, Fig. 5).
+        `image`, its index among the test images (our choice), `label`, `class`, the name of its
+        class, `classes`, the names of few classes, `kappa`, its kappa*, and its `cosines` to the C
+        class weights, to 6 places (Temperature, Fig. 5).
     """
     if objective.spec.scale.kind != "least-squares":
         return None
     with torch.no_grad():
         first = predictions.features[:1].to(objective.weight.device)
         kappa = objective.optimal_scale(first).item()
+    label = int(predictions.labels[0])
     return {
         "image": 0,
-        "label": int(predictions.labels[0]),
+        "label": label,
+        "class": classes[label],
+        "classes": list(classes) if len(classes) <= MAX_SHOWN_CONFUSION_CLASSES else [],
         "kappa": kappa,
         "cosines": [round(z, 6) for z in predictions.similarities[0].tolist()],
     }

@@ -2,7 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
+
+from marginctl.data.images.readers import read_digits
 
 pytestmark = pytest.mark.smoke
 
@@ -118,6 +122,10 @@ def test_the_first_and_the_last_epoch_have_an_example_which_is_drawn(marginctl, 
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         own = json.loads((path.parent / "run.json").read_text())["objective"]
         assert ["example" in line for line in lines] == [own == "cosine-ls"] * 2
+        if own == "cosine-ls":
+            shown, test = Image.open(path.parent / "example.png"), read_digits()[1][0]
+            assert np.array_equal(np.asarray(shown), test[0, :, :, 0])
+            assert lines[0]["example"]["class"] == str(lines[0]["example"]["label"])
     ran = marginctl("report", store, "--figures", tmp_path / "figures", "--kind", "example")
     assert ran.status == 0
     assert len(list((tmp_path / "figures").iterdir())) == 1

@@ -104,6 +104,11 @@ class BatchLoader(ABC):
     def test_batches(self, size: int) -> Batches:
         """Yield this process's part of the test images in order, at most `size` in a batch."""
 
+    def first_test_image(self) -> Tensor:
+        """Return this process's first test image, as a network sees it: uint8 pixels (C, H, W)."""
+        x, _ = next(iter(self.test_batches(1)))
+        return ((x - self._shift) / self._factor)[0].round().clamp(0, 255).to(torch.uint8).cpu()
+
     def _order(self, epoch: int) -> NDArray[np.int64]:
         """Return the rows of an epoch, shuffled or class-balanced; the same on every process."""
         if self._balanced_labels is None:

@@ -1,17 +1,23 @@
-"""Dot plots of own comparisons: the mean of each method with its 95 % interval."""
+"""Dot plots: the mean of each method, with its interval or with the published value."""
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from marginctl.metrics.registry import FOLD_METRICS
+from marginctl.papers.published import PublishedValue
 from marginctl.reports.figures.seed_groups import Omissions, SeedTable, seeds_text
 from marginctl.reports.figures.style import COLORS, legend_text
 from marginctl.results.answers import Estimate, fold_estimates, seed_estimates
 from marginctl.results.cv_cells import Grid
+from marginctl.results.verdict import TableVerdicts, Verdict
 
 ROW_HEIGHT, HEAD, WIDTH = 0.28, 0.9, 6.4  # inches
+PUBLISHED_OFFSET = 0.3  # lines below ours
+TITLE_LETTERS = 80
 MAX_METHODS = 200  # in one figure
 
 
@@ -33,8 +39,36 @@ def fold_comparison(grid: Grid, title: str) -> Figure | None:
     return _draw(fold_estimates(grid), title, metric.heading, caption)
 
 
-def _draw(estimates: Sequence[Estimate], title: str, axis: str, caption: str) -> Figure | None:
-    """Return a panel for each row, with a line for each method."""
+def published_values(compared: TableVerdicts, omissions: Omissions) -> Figure | None:
+    """Return our numbers of a published table, each in one line with the paper's."""
+    published, estimates = {}, []
+    for cell in compared.cells.values():
+        if cell.mean is not None and cell.published is not None:
+            row = f"{cell.row}: {cell.quantity.metric}, {cell.quantity.unit}"
+            published[row, cell.column] = cell.published
+            spread = None if cell.std is None else (cell.mean - cell.std, cell.mean + cell.std)
+            place = (row, cell.column, cell.mean, spread, cell.n, "run")
+            estimates.append(Estimate(*place, cell.verdict == Verdict.not_comparable))
+    table = compared.table
+    if len(estimates) > MAX_METHODS:
+        omissions.add(f"{len(estimates)} cells: a figure has at most {MAX_METHODS}")
+    return _draw(
+        estimates,
+        f"{table.paper}, table {table.number}: {table.caption}",
+        "mean ± standard deviation",
+        "published values as diamonds; squares: not comparable with them",
+        published,
+    )
+
+
+def _draw(
+    estimates: Sequence[Estimate],
+    title: str,
+    axis: str,
+    caption: str,
+    published: Mapping[tuple[str, str], PublishedValue] = MappingProxyType({}),
+) -> Figure | None:
+    """Return a panel for each row, with a line for each method; baselines are squares."""
     rows = list(dict.fromkeys(e.row for e in estimates))
     if not rows or len(estimates) > MAX_METHODS:
         return None
@@ -50,10 +84,13 @@ def _draw(estimates: Sequence[Estimate], title: str, axis: str, caption: str) ->
             errors = [[one.mean - low], [high - one.mean]] if one.interval else None
             marker = "s" if one.is_baseline else "o"
             panel.errorbar(one.mean, i, xerr=errors, fmt=marker, color=color)
+            if theirs := published.get((row, one.method)):
+                hollow = {"color": COLORS[1], "fmt": "D", "markerfacecolor": "none"}
+                panel.errorbar(theirs.mean, i + PUBLISHED_OFFSET, xerr=theirs.std, **hollow)
         panel.set_yticks(range(len(shown)), [legend_text(e.method) for e in shown])
         panel.set_ylim(len(shown) - 0.5, -0.5)
-        panel.set_title(row, loc="left")
+        panel.set_title(row, loc="left", wrap=True)
         panel.grid(axis="y", visible=False)
     panels[-1, 0].set_xlabel(f"{axis}; {caption}", fontsize=8, wrap=True)
-    figure.suptitle(title, x=0.01, ha="left")
+    figure.suptitle(textwrap.fill(title, TITLE_LETTERS), x=0.01, ha="left")
     return figure

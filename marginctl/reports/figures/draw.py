@@ -14,6 +14,7 @@ from marginctl.reports.figures.registry import FIGURES, FigureEntry
 from marginctl.reports.figures.seed_groups import Omissions, file_names, seed_tables
 from marginctl.reports.figures.style import FORMATS, save, styled
 from marginctl.results.collect import Collected
+from marginctl.results.verdict import TableVerdicts
 from marginctl.runs.atomic_io import check_outputs
 from marginctl.runs.run_dir import file_digest
 from marginctl.utils.registry import import_object
@@ -28,6 +29,7 @@ def draw_figures(
     kinds: Sequence[str],
     suffix: str,
     metric: str = "accuracy",
+    published: Sequence[TableVerdicts] = (),
 ) -> tuple[dict[Path, str], list[str]]:
     """Write a file `RECIPE-KIND` or `KIND` for each table and kind that the runs allow.
 
@@ -37,6 +39,7 @@ def draw_figures(
         kinds: names in `FIGURES`; none for all.
         suffix: of the files, `png`, `svg` or `pdf`.
         metric: of own comparisons.
+        published: the published tables with runs.
 
     Returns:
         The caption of each written file; and a line for each kind that was left out, or a part of
@@ -86,13 +89,16 @@ def draw_figures(
             written[path] = _caption(entry, figure)
 
     tables = seed_tables([table for table in intact if table.runs], network_metric(metric))
-    for table in tables:
-        for name in entries:
-            if entries[name].per_table:
-                write(f"{table.file_name}-{name}", f"{table.recipe}: {name}", name, table)
-    for name in entries:
-        if not entries[name].per_table and (tables or kinds):
-            write(name, name, name, tables)
+    contents: dict[str, list[tuple[str, str, Any]]] = {
+        "table": [(f"{t.file_name}-", f"{t.recipe}: ", t) for t in tables],
+        "all tables": [("", "", tables)] if tables or kinds else [],
+        "published table": [
+            (f"{p.table.paper}-table-{p.table.number}-", f"{p.table.paper}: ", p) for p in published
+        ],
+    }
+    for name, entry in entries.items():
+        for base, label, content in contents[entry.content]:
+            write(base + name, label + name, name, content)
     return written, skipped
 
 

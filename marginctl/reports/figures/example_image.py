@@ -1,11 +1,13 @@
 """One test image under the least-squares scale: its cosines and its softmax."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 from numpy.typing import NDArray
 
 from marginctl.metrics.scoring_rules import softmax
@@ -17,7 +19,8 @@ from marginctl.reports.figures.seed_groups import (
     SeedTable,
     available,
 )
-from marginctl.reports.figures.style import COLORS
+from marginctl.reports.figures.style import COLORS, legend_text
+from marginctl.runs.run_dir import EXAMPLE_IMAGE
 
 PANEL = (3.6, 2.2)  # inches
 PROBABILITY = 0.5  # of the circled classes together
@@ -29,28 +32,41 @@ Example = tuple[int, dict[str, Any]]  # epoch, record
 def example_image(table: SeedTable, omissions: Omissions) -> Figure | None:
     """Draw one test image after the first and the last evaluated epoch (Temperature, Fig. 5).
 
-    A block per objective, of its first seed: the logits z_c, cosines to the class weights, by
-    class, and below them softmax(kappa* z).
+    A block per objective, of its first seed: the image, the logits z_c, cosines to the class
+    weights, by class, and below them softmax(kappa* z).
     """
     reason = "no example: objectives with the least-squares scale record one"
 
-    def draw(examples: Sequence[Example], panels: Any) -> None:
-        for j, (epoch, example) in enumerate(examples):
-            _draw_example(panels[:, j], epoch, example)
-        panels[0, 0].set_ylabel("(a) logit z (no unit)")
-        panels[1, 0].set_ylabel("(b) softmax (probability)")
+    def draw(image: Path, examples: Sequence[Example], panels: Any) -> None:
+        first, *columns = panels.T
+        _draw_image(first[0], image, examples[-1][1])
+        for column, (epoch, example) in zip(columns, examples, strict=True):
+            _draw_example(column, epoch, example)
+        columns[0][0].set_ylabel("(a) logit z (no unit)")
+        columns[0][1].set_ylabel("(b) softmax (probability)")
 
     blocks = []
     for group, examples in available(table.groups, _examples, omissions, reason).items():
-        title = f"{group.row}; {group.objective}; seed {group.runs[0].result.seed}"
-        shape, options = (2, len(examples)), {"sharex": True}
-        blocks.append(Block(title, shape, partial(draw, examples), PANEL[1], options))
+        run = group.runs[0]
+        title = f"{group.row}; {group.objective}; seed {run.result.seed}"
+        shape = 2, 1 + len(examples)
+        drawn = partial(draw, run.path / EXAMPLE_IMAGE, examples)
+        options = {"width_ratios": [0.5] + [1] * len(examples)}
+        blocks.append(Block(title, shape, drawn, PANEL[1], options))
     caption = (
         "The first test image under the network of the first seed. (a) Cosines z to the class "
         "weights. (b) softmax(kappa* z). Circles: the smallest set of classes with 50 % "
         f"probability, at most {MAX_CIRCLES}."
     )
     return compose(table.title, caption, blocks, PANEL[0], omissions)
+
+
+def _draw_image(panel: Any, path: Path, example: Mapping[str, Any]) -> None:
+    """Show the image and its class; runs of earlier versions have no image."""
+    if path.is_file():
+        panel.imshow(imread(path), cmap="gray", vmin=0, vmax=1)
+        panel.set_title(f"class: {legend_text(str(example.get('class', example['label'])))}")
+        panel.axis("off")
 
 
 def _examples(group: SeedGroup) -> list[Example]:
@@ -68,7 +84,12 @@ def _draw_example(panels: Sequence[Any], epoch: int, example: dict[str, Any]) ->
     for panel, values in zip(panels, (z, probabilities), strict=True):
         _draw_classes(panel, values, example["label"], circled)
     panels[1].set_ylim(-0.05 * probabilities.max(), 1.12 * probabilities.max())
-    panels[1].set_xlabel("class")
+    names: Sequence[str] = example.get("classes", ())
+    for panel in panels if names else ():
+        panel.set_xticks(range(len(names)), [""] * len(names))
+    if names:
+        panels[1].set_xticklabels(names, rotation=0 if max(map(len, names)) < 3 else 90)
+    panels[1].set_xlabel("class" if names else "number of the class")
 
 
 def smallest_set(probabilities: FloatArray) -> NDArray[np.int64]:

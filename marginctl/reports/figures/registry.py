@@ -1,18 +1,19 @@
 """The kinds of figures that `report --figures` draws."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from marginctl.utils.registry import Registry
 
 
 @dataclass(frozen=True)
 class FigureEntry:
-    # import path of a function that takes a `SeedTable` and `Omissions` and returns a matplotlib
+    # import path of a function that takes what is drawn and `Omissions`, and returns a matplotlib
     # figure, or None where it can draw nothing
     path: str
     caption: str  # what it shows, for a page
-    # whether there is a figure per table; otherwise one, of a list of all tables
-    per_table: bool = True
+    # what is drawn: a `SeedTable`, a list of all of them, or the `TableVerdicts` of a paper's table
+    content: Literal["table", "all tables", "published table"] = "table"
 
 
 _HERE = "marginctl.reports.figures"
@@ -24,6 +25,11 @@ FIGURES = Registry(
     {
         "comparison": FigureEntry(
             f"{_HERE}.dot_plot:comparison", "Mean of each method with its 95 % interval"
+        ),
+        "published": FigureEntry(
+            f"{_HERE}.dot_plot:published_values",
+            "Our numbers and the published ones",
+            content="published table",
         ),
         "curves": FigureEntry(f"{_CURVES}:learning_curves", "Training loss and accuracy by epoch"),
         "rho": FigureEntry(
@@ -58,7 +64,7 @@ FIGURES = Registry(
         "scale-by-classes": FigureEntry(
             f"{_HERE}.optimal_scale:scale_by_classes",
             "kappa* by the number of classes (Temperature, Fig. 6)",
-            per_table=False,
+            content="all tables",
         ),
     },
 )

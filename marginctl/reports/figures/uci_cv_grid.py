@@ -78,6 +78,7 @@ def draw(session: "UciCvSession", grid: Grid, path: Path) -> None:
 
 def _draw_accuracy(figure: Any, grid: Grid) -> None:
     """Draw a panel per data set: accuracy along the grid, a line per objective."""
+    figure.set_label("Mean and standard deviation of the test accuracy over the folds")
     datasets = list(dict.fromkeys(dataset for dataset, _ in grid.settings.values()))
     figure.set_size_inches(PANEL[0] * len(datasets), PANEL[1])
     panels = figure.subplots(1, len(datasets), squeeze=False)[0]
@@ -85,8 +86,10 @@ def _draw_accuracy(figure: Any, grid: Grid) -> None:
         rows = {row: setting for row, (name, setting) in grid.settings.items() if name == dataset}
         key, ticks = _ticks([next(iter(s.items())) for s in rows.values()])
         for i, objective in enumerate(grid.objectives):
-            means = [grid.cells[row, objective].mean for row in rows]
-            axes.plot(ticks, means, label=objective, **line_style(i, len(means)))
+            cells = [grid.cells[row, objective] for row in rows]
+            means, stds = [cell.mean for cell in cells], [cell.std for cell in cells]
+            style = line_style(i, len(means))
+            axes.errorbar(ticks, means, stds, label=objective, elinewidth=0.8, **style)
         n = number_range(grid.cells[row, o].n for row in rows for o in grid.objectives)
         axes.set_title(f"{dataset}, n = {n} folds")
         axes.set_xlabel(key)

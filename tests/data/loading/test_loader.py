@@ -116,6 +116,13 @@ def test_test_images_come_once_in_order():
     assert len(torch.cat(xs)) == 21
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_first_test_image_has_its_pixels_again(channels):
+    data = images(n=5, channels=channels)
+    pixels = loader(data).first_test_image()
+    assert torch.equal(pixels, torch.as_tensor(data.test_x[0]).permute(2, 0, 1))
+
+
 def test_processes_share_every_batch():
     """The parts of two processes together are the batch of one, augmented alike."""
     alone = loader(images(n=53), "random-crop-flip")

@@ -1,11 +1,15 @@
 """Dot plots: a line for each method with the interval of its mean."""
 
+from dataclasses import replace
+
 import pytest
 
-from marginctl.reports.figures.dot_plot import comparison, fold_comparison
+from marginctl.papers import published_table
+from marginctl.reports.figures.dot_plot import comparison, fold_comparison, published_values
 from marginctl.reports.figures.seed_groups import Omissions, SeedTable
 from marginctl.results.answers import fold_estimates
 from marginctl.results.cv_cells import Grid
+from marginctl.results.verdict import Verdict, judge_table
 from tests.results.factories import cv_result
 
 
@@ -31,6 +35,28 @@ def test_one_objective_is_not_compared():
     omissions = Omissions()
     assert comparison(SeedTable("r", "r", "r", []), omissions) is None
     assert omissions.lines() == ["one objective: nothing to compare"]
+
+
+def test_published_values_stand_below_ours():
+    """One panel a row; diamonds with the paper's spread; squares where runs differ."""
+    judged = judge_table(published_table("large-margin", "2"), [])
+    assert published_values(judged, Omissions()) is None
+    cells = dict(judged.cells)
+    verdicts = (Verdict.differs, Verdict.not_comparable)
+    for key, verdict in zip(list(cells)[:2], verdicts, strict=True):
+        cells[key] = replace(cells[key], mean=30.0, std=0.5, n=3, verdict=verdict)
+    figure = published_values(replace(judged, cells=cells), Omissions())
+    assert len(figure.axes) == 2
+    for panel, key, marker in zip(figure.axes, cells, "os", strict=False):
+        assert panel.get_title(loc="left").startswith(key[0])
+        ours, theirs = panel.containers
+        assert ours.lines[0].get_marker() == marker
+        assert ours.lines[0].get_xdata() == [30.0]
+        assert theirs.lines[0].get_marker() == "D"
+        assert theirs.lines[0].get_xdata() == [cells[key].published.mean]
+        (bar,) = theirs.lines[2]
+        low, high = sorted(bar.get_segments()[0][:, 0])
+        assert high - low == pytest.approx(2 * cells[key].published.std)
 
 
 def test_two_own_tables_of_one_recipe_have_two_files(tmp_path, marginctl):

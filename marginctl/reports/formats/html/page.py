@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from marginctl.errors import RequestError
 from marginctl.papers import papers
-from marginctl.reports.build import CVReport, RunsReport, TrainingReport
+from marginctl.reports.build import CVReport, PublishedReport, RunsReport, TrainingReport
 from marginctl.reports.figures.critical_difference import draw_ranks
 from marginctl.reports.figures.draw import draw_figures
 from marginctl.reports.formats.html.reproduction_summary import MEANINGS, segments, summary_line
@@ -123,7 +123,9 @@ def _sections(report: RunsReport) -> list[Section]:
     by_paper: dict[str | None, list[PageTable]] = {paper.name: [] for paper in papers()}
     other: list[PageTable] = []
     for result in report.published:
-        by_paper[result.compared.table.paper].append(PageTable(result.table, result.compared))
+        by_paper[result.compared.table.paper].append(
+            PageTable(result.table, result.compared, _pictures(result))
+        )
     published = {(one.compared.table.paper, one.compared.table.number) for one in report.published}
     results: list[CVReport | TrainingReport] = [*report.cross_validation, *report.training]
     for one in results:
@@ -139,11 +141,16 @@ def _sections(report: RunsReport) -> list[Section]:
     return [*sections, Section("Your experiments", tuple(other))]
 
 
-def _pictures(result: CVReport | TrainingReport) -> tuple[Picture, ...]:
-    """Return the ranks of a cross-validation with enough cells, or all figures of trainings."""
+def _pictures(result: CVReport | TrainingReport | PublishedReport) -> tuple[Picture, ...]:
+    """Return the figures of a table; of a cross-validation its ranks, where it has enough cells."""
     written: dict[Path, str] = {}
     with tempfile.TemporaryDirectory() as folder:
-        if isinstance(result, CVReport):
+        if isinstance(result, PublishedReport):
+            compared = [result.compared]
+            written, _ = draw_figures(
+                Collected(), Path(folder), ["published"], "svg", published=compared
+            )
+        elif isinstance(result, CVReport):
             if result.answers:
                 written, _ = draw_figures(
                     Collected(cv_runs=[result.runs]),
