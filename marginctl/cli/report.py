@@ -186,7 +186,10 @@ def command(
                 drawn, figures, kind or [], figure_format or "png", metric, compared
             )
         log_lines([f"wrote {path}: {caption}" for path, caption in written.items()])
-        log_lines([f"figure omitted: {line}" for line in skipped])
+        if kind or not written:
+            log_lines([f"figure omitted: {line}" for line in skipped])
+        elif skipped:
+            log_lines(["figures that these runs do not allow are omitted: --kind NAME says why"])
     if not explain and not report.tables:
         log_lines(["no finished runs found"])
     if output is None and report_format == "table":

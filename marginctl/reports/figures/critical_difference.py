@@ -47,18 +47,18 @@ def draw_ranks(compared: Comparisons, path: Path) -> None:
     groups = cliques(compared.ranks, difference)
     bars = 0.25 * len(groups) + 0.3
     rows = (methods + 1) // 2
-    figure = Figure(figsize=(8.5, 1.3 + bars + RANK_HEIGHT * rows), layout="constrained")
+    figure = Figure(figsize=(8.5, 1.6 + bars + RANK_HEIGHT * rows), layout="constrained")
     axes = figure.subplots()
-    axes.set(xlim=(1, methods), ylim=(bars + RANK_HEIGHT * rows, -0.7))
+    axes.set(xlim=(1, methods), ylim=(bars + RANK_HEIGHT * rows, -1.05))
     axes.axis("off")
     axes.hlines(0, 1, methods, color="black", linewidth=1)
     for tick in range(1, methods + 1):
         axes.vlines(tick, -0.06, 0, color="black", linewidth=1)
         axes.text(tick, -0.1, str(tick), ha="center", va="bottom", fontsize=9)
-    axes.text(methods, -0.45, "average rank (1 = best)", ha="right", va="bottom", fontsize=9)
-    axes.hlines(-0.45, 1, 1 + difference, color="black", linewidth=2)
+    axes.text(methods, -0.42, "average rank (1 = best)", ha="right", va="bottom", fontsize=9)
+    axes.hlines(-0.78, 1, 1 + difference, color="black", linewidth=2)
     text = f"critical difference {difference:.2f} (Nemenyi, p = 0.05, {datasets} data sets)"
-    axes.text(1, -0.52, text, ha="left", va="bottom", fontsize=9)
+    axes.text(1, -0.85, text, ha="left", va="bottom", fontsize=9)
     for i, (low, high) in enumerate(groups):
         axes.hlines(0.2 + 0.25 * i, low - 0.03, high + 0.03, color="black", linewidth=3)
     for i, (name, rank) in enumerate(ordered):

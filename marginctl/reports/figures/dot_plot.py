@@ -18,6 +18,7 @@ from marginctl.results.verdict import TableVerdicts, Verdict
 ROW_HEIGHT, HEAD, WIDTH = 0.28, 0.9, 6.4  # inches
 PUBLISHED_OFFSET = 0.3  # lines below ours
 TITLE_LETTERS = 80
+ROWS_PER_COLUMN, MAX_COLUMNS = 5, 3  # of panels
 MAX_METHODS = 200  # in one figure
 
 
@@ -28,8 +29,11 @@ def comparison(table: SeedTable, omissions: Omissions) -> Figure | None:
         return None
     metric = table.metric
     results = (run.training_result for group in table.groups for run in group.runs)
-    caption = f"95 % interval of the mean over the seeds, {seeds_text(table.groups)}"
-    return _draw(seed_estimates(results, metric), table.title, f"test {metric.heading}", caption)
+    estimates, n = seed_estimates(results, metric), seeds_text(table.groups)
+    caption = f"95 % interval of the mean over the seeds, {n}"
+    if not any(one.interval for one in estimates):
+        caption = f"{n}: no interval"
+    return _draw(estimates, table.title, f"test {metric.heading}", caption)
 
 
 def fold_comparison(grid: Grid, title: str) -> Figure | None:
@@ -56,7 +60,7 @@ def published_values(compared: TableVerdicts, omissions: Omissions) -> Figure | 
         estimates,
         f"{table.paper}, table {table.number}: {table.caption}",
         "mean ± standard deviation",
-        "published values as diamonds; squares: not comparable with them",
+        "ours: circles, or squares where our runs differ; published: diamonds",
         published,
     )
 
@@ -73,10 +77,15 @@ def _draw(
     if not rows or len(estimates) > MAX_METHODS:
         return None
     counts = [sum(e.row == row for e in estimates) for row in rows]
-    height = HEAD + sum(ROW_HEIGHT * n + 0.5 for n in counts)
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    panels: Any = figure.subplots(len(rows), 1, squeeze=False, height_ratios=counts)
-    for row, panel in zip(rows, panels[:, 0], strict=True):
+    columns = min(MAX_COLUMNS, -(-len(rows) // ROWS_PER_COLUMN))
+    lines = -(-len(rows) // columns)  # of panels
+    longest = [max(counts[columns * i : columns * (i + 1)]) for i in range(lines)]
+    height = HEAD + sum(ROW_HEIGHT * n + 0.5 for n in longest)
+    figure = Figure(figsize=(WIDTH * columns, height), layout="constrained")
+    panels: Any = figure.subplots(lines, columns, squeeze=False, height_ratios=longest).flat
+    for panel in panels[len(rows) :]:
+        panel.axis("off")
+    for row, panel in zip(rows, panels, strict=False):
         shown = [e for e in estimates if e.row == row]
         for i, one in enumerate(shown):
             color = COLORS[0] if one.is_baseline else COLORS[2]
@@ -91,6 +100,6 @@ def _draw(
         panel.set_ylim(len(shown) - 0.5, -0.5)
         panel.set_title(row, loc="left", wrap=True)
         panel.grid(axis="y", visible=False)
-    panels[-1, 0].set_xlabel(f"{axis}; {caption}", fontsize=8, wrap=True)
-    figure.suptitle(textwrap.fill(title, TITLE_LETTERS), x=0.01, ha="left")
+    figure.supxlabel(textwrap.fill(f"{axis}; {caption}", TITLE_LETTERS * columns), fontsize=8)
+    figure.suptitle(textwrap.fill(title, TITLE_LETTERS * columns), x=0.01, ha="left")
     return figure

@@ -47,9 +47,10 @@ def learning_curves(table: SeedTable, omissions: Omissions) -> Figure | None:
     def complement(percent: Any) -> Any:
         return 100 - percent
 
-    for block in figure.subfigs if figure else ():
-        right = block.axes[1].secondary_yaxis("right", functions=(complement, complement))
-        right.set_ylabel(f"{images} error (%)")
+    for panel in figure.axes if figure else ():
+        if "top-1" in panel.get_ylabel():
+            right = panel.secondary_yaxis("right", functions=(complement, complement))
+            right.set_ylabel(f"{images} error (%)")
     return figure
 
 
@@ -108,11 +109,17 @@ def _by_epoch(
                 omissions.add(f"no {'.'.join(path)} by epoch", group)
             else:
                 all_series[group, label] = series
+    for label in quantities:
+        lengths = [len(series.epochs) for (_, name), series in all_series.items() if name == label]
+        if lengths and max(lengths) < 2:
+            omissions.add(f"{label}: one epoch: no curve")
+            all_series = {key: series for key, series in all_series.items() if key[1] != label}
+    shown = [label for label in quantities if any(name == label for _, name in all_series)]
     rows = {group.row for group, _ in all_series}
     indices = objective_indices(table.groups)
 
     def draw(groups: Sequence[SeedGroup], panels: Any) -> None:
-        for panel, label in zip(panels[0], quantities, strict=True):
+        for panel, label in zip(panels[0], shown, strict=True):
             for group in groups:
                 if (group, label) in all_series:
                     name = legend_text(group.objective)
@@ -120,7 +127,7 @@ def _by_epoch(
             set_epoch_axis(panel)
             panel.set_ylabel(label)
 
-    shape = (1, len(quantities))
+    shape = (1, len(shown))
     drawn = by_row(group for group in table.groups if group.row in rows)
     blocks = [row_block(row, groups, shape, draw, PANEL[1]) for row, groups in drawn.items()]
     band = spread_text("band", (len(series.values) for series in all_series.values()))

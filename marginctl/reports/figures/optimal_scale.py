@@ -49,13 +49,13 @@ def scale_by_epoch(table: SeedTable, omissions: Omissions) -> Figure | None:
     images, each a mean over the seeds; for a learned scale or AdaCos's the mean and the band over
     the seeds.
     """
-    reason = "no scale by epoch: least-squares, learned and AdaCos's scales record it"
-    by_group = available(
-        table.groups,
-        lambda group: group.series(*_KAPPA, "mean") or group.series(*_SCALE),
-        omissions,
-        reason,
-    )
+    reason = "no scale of two epochs: least-squares, learned and AdaCos's scales record it"
+
+    def scale(group: SeedGroup) -> Series | None:
+        series = group.series(*_KAPPA, "mean") or group.series(*_SCALE)
+        return series if series is not None and len(series.epochs) > 1 else None
+
+    by_group = available(table.groups, scale, omissions, reason)
     caption = "Mean over the seeds."
     if any(group.series(*_KAPPA, "mean") for group in by_group):
         caption += " kappa*: mean and quantiles over the test images."

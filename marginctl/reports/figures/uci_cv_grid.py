@@ -16,6 +16,7 @@ from marginctl.objectives.theory import arcgrad_gap
 from marginctl.recipe.load import find_recipe, load_recipe
 from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.reports.figures.style import COLORS, check_path, line_style, save, styled
+from marginctl.reports.figures.sweeps import DODGE, move_aside
 from marginctl.reports.tables.table import number_range
 from marginctl.results.cv_cells import Grid
 from marginctl.runs.run_dir import NETWORKS
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from marginctl.experiments.uci_cv_trial import CVTrial
 
 PANEL = (5.0, 3.6)  # inches
-ANGLE_PANEL = (3.4, 3.0)  # inches
+ANGLE_PANEL = (3.4, 2.4)  # inches
 
 Array = NDArray[np.float64]
 
@@ -89,7 +90,8 @@ def _draw_accuracy(figure: Any, grid: Grid) -> None:
             cells = [grid.cells[row, objective] for row in rows]
             means, stds = [cell.mean for cell in cells], [cell.std for cell in cells]
             style = line_style(i, len(means))
-            axes.errorbar(ticks, means, stds, label=objective, elinewidth=0.8, **style)
+            drawn = axes.errorbar(ticks, means, stds, label=objective, elinewidth=0.8, **style)
+            move_aside(axes, drawn.get_children(), DODGE * (i - (len(grid.objectives) - 1) / 2))
         n = number_range(grid.cells[row, o].n for row in rows for o in grid.objectives)
         axes.set_title(f"{dataset}, n = {n} folds")
         axes.set_xlabel(key)
@@ -127,6 +129,14 @@ def _draw_all_angles(figure: Any, session: "UciCvSession") -> None:
         panel.set_title(
             f"{trial.objective}, {trial.setting}\ntheoretical gap {gap:.1f} degrees", fontsize=9
         )
+    figure.legend(
+        *panels[0, 0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=2,
+        markerscale=4,
+        frameon=False,
+        title="angle of a sample's feature to",
+    )
 
 
 def fixed_scale(objective: ParsedObjective) -> float:
@@ -169,12 +179,13 @@ def _draw_angles(axes: Any, theta: Array, y: NDArray[np.int64], scale: float) ->
     gradient = scale * (is_target - p)  # of the loss, with respect to each angle
     radius = generator(0, "figure", "radius").uniform(1, 3, theta.shape)
     longest = max(float(np.abs(gradient).max()), 1e-12)
-    for mask, color in ((is_target, COLORS[2]), (~is_target, COLORS[1])):
+    kinds = {"target's class weight": (is_target, COLORS[2]), "others": (~is_target, COLORS[1])}
+    for label, (mask, color) in kinds.items():
         angle, r, pull = theta[mask], radius[mask], -gradient[mask] / longest
         axes.plot(
             np.stack([angle, angle + 0.35 * pull]), np.stack([r, r]), color=color, lw=0.5, alpha=0.5
         )
-        axes.plot(angle, r, ".", color=color, markersize=2.5)
+        axes.plot(angle, r, ".", color=color, markersize=2.5, label=label)
     axes.set_thetamin(0)
     axes.set_thetamax(180)
     axes.set_rmax(3.3)

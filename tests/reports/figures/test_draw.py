@@ -105,7 +105,7 @@ def test_the_command_lists_files_and_omissions(marginctl, store, tmp_path):
         f"wrote {tmp_path}/share-scale.svg: Scale by epoch. Mean over the seeds. kappa*: mean and "
         "quantiles over the test images.",
         "figure omitted: share: scale: lm-softmax:strength=0.5 (in 2 rows): no "
-        "scale by epoch: least-squares, learned and AdaCos's scales record it",
+        "scale of two epochs: least-squares, learned and AdaCos's scales record it",
     ]
     nothing = marginctl("report", store, "--paper", "arcgrad", "--figures", tmp_path / "none")
     assert nothing.status == 0
@@ -139,7 +139,10 @@ def test_a_folder_that_is_a_file_is_named(tmp_path):
 
 
 def test_two_tables_of_one_recipe_have_two_files(tmp_path):
-    tables = [trained_table(run(tmp_path / str(i), "soft", 0, [record(1, 50)])) for i in (1, 2)]
+    tables = [
+        trained_table(run(tmp_path / str(i), "soft", 0, [record(1, 50), record(2, 60)]))
+        for i in (1, 2)
+    ]
     tables[1].training["train"] = {"epochs": 7}
     found = Collected(training_runs=tables)
     written, _ = draw_figures(found, tmp_path / "out", ["curves"], "png")

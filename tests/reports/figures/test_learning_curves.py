@@ -131,8 +131,9 @@ def test_an_objective_has_one_line_style_in_all_rows(tmp_path):
 
 
 def test_too_many_panels_are_omitted_with_a_reason(tmp_path):
+    two = [record(1, 50), record(2, 60)]
     runs = [
-        run(tmp_path, "soft", 0, [record(1, 50)], setting={"data.subset_fraction": s})
+        run(tmp_path, "soft", 0, two, setting={"data.subset_fraction": s})
         for s in np.linspace(0.1, 1, 61)
     ]
     table, omissions = seed_table(*runs), Omissions()
@@ -235,3 +236,16 @@ def test_runs_without_diagnostics_are_not_drawn(tmp_path):
         omissions = Omissions()
         assert draw(plain, omissions) is None
         assert len(omissions.lines()) == 1
+
+
+def test_a_quantity_of_one_epoch_is_no_curve(tmp_path):
+    """As where the test part is evaluated after the last epoch alone."""
+    first = {key: value for key, value in record(1, 50).items() if key != "test"}
+    omissions = Omissions()
+    figure = learning_curves(
+        seed_table(run(tmp_path, "soft", 0, [first, record(2, 60)])), omissions
+    )
+    assert [panel.get_ylabel() for panel in figure.subfigs[0].axes] == ["training loss (nats)"]
+    assert "test top-1 (%): one epoch: no curve" in omissions.lines()
+    alone = seed_table(run(tmp_path / "alone", "soft", 0, [record(1, 50)]))
+    assert learning_curves(alone, Omissions()) is None

@@ -42,7 +42,9 @@ def test_lines_and_bands_are_means_over_the_seeds(tmp_path):
     assert scale.get_ydata() == pytest.approx([6, 7])
     (band,) = panels["adacos"].collections
     assert band.get_paths()[0].vertices[:, 1].max() == 9
-    assert [line_ for line_ in omissions.lines() if line_.startswith("soft: no scale by epoch")]
+    assert [
+        line_ for line_ in omissions.lines() if line_.startswith("soft: no scale of two epochs")
+    ]
     assert "lowest to highest seed" in figure.get_label()
 
 
