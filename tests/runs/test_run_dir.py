@@ -191,3 +191,32 @@ def test_what_is_no_file_has_no_digest_and_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "", "absent"):
         assert file_digest(tmp_path / name) is None
+
+
+WINDOWS_DEVICES = {
+    "con",
+    "prn",
+    "aux",
+    "nul",
+    *(f"{d}{i}" for d in ("com", "lpt") for i in range(10)),
+}
+
+
+def test_names_of_files_and_folders_are_allowed_on_windows(marginctl, tmp_path):
+    """No colon or other reserved character, no device, no dot or blank at the end."""
+    table = tmp_path / "what: a <table>? .csv"
+    table.write_text("x,kind\n" + "".join(f"{i * 0.37 % 1:.3f},{i % 2}\n" for i in range(40)))
+    store = tmp_path / "with blanks"
+    quick = ("--quiet", "--out", store)
+    network = ("--data", "digits", "--model", "mlp:width=8", "--objective", "cosine:scale=5")
+    for arguments in (
+        ("uci-cv", "--csv", table, "--target", "kind", "--no-tune", "--set", "protocol.epochs=1"),
+        ("train", *network, "--epochs", "1", "--no-tune", "--device", "cpu"),
+    ):
+        assert marginctl(*arguments, *quick).status == 0
+    names = {part for p in store.rglob("*") for part in p.relative_to(store).parts}
+    assert len(names) > 10
+    for name in names:
+        assert not set(name) & set('<>:"|?*\\'), name
+        assert not name.endswith((".", " ")), name
+        assert name.partition(".")[0].lower() not in WINDOWS_DEVICES, name
