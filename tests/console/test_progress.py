@@ -14,6 +14,7 @@ from marginctl.console.progress import (
     ThrottledLog,
     TrainProgress,
     format_duration,
+    phase,
 )
 
 
@@ -145,3 +146,37 @@ def test_steps_of_candidates_count_with_their_trial(clock):
     assert display.time_text == "elapsed 0:20, ETA 1:20"
     display.step(a, 1, 80)
     assert display._left == {"a": 79}
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "quiet", "shown"), [(Terminal, False, True), (Terminal, True, False)]
+)
+def test_a_phase_is_shown_on_a_terminal(monkeypatch, stream, quiet, shown):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress.sys, "stderr", stream())
+    with phase("reading runs", quiet=quiet):
+        pass
+    assert ("reading runs" in progress.sys.stderr.getvalue()) == shown
+
+
+def test_a_phase_prints_nothing_into_a_log(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with phase("reading runs"):
+        pass
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_finished_trial_stays_as_a_line_on_a_terminal(monkeypatch):
+    lines, trial = [], Trained("a")
+    display = TrainProgress({trial: 10}, 1, quiet=False)
+    display.is_live = True
+    monkeypatch.setattr(display, "message", lines.append)
+    display.step(trial, 10, 10)
+    timing = SimpleNamespace(seconds=65.0)
+    display.done(trial, SimpleNamespace(last=SimpleNamespace(top1=97.5), timing=timing))
+    assert lines == ["1/1 a: test 97.50 %, 1:05"]

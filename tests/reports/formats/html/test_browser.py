@@ -85,3 +85,24 @@ def test_a_click_sorts_and_a_text_filters(browser, address):
     opened.get_by_label("Show runs with").fill("wine · arcgrad:scale=5")
     shown = opened.locator(".run:visible h4").all_inner_texts()
     assert [text.split(" ↩")[0] for text in shown] == ["wine · arcgrad:scale=5"]
+
+
+def test_by_keyboard_and_in_print(browser, address):
+    """Tab reaches the skip link first, and Enter opens and sorts; print opens what is folded."""
+    opened = browser.new_page()
+    opened.goto(address)
+    opened.keyboard.press("Tab")
+    assert opened.evaluate("() => document.activeElement.className") == "skip"
+    heading = opened.locator("section:has(> h2:text('A wide table')) table thead th").first
+    heading.locator("button").focus()
+    opened.keyboard.press("Enter")
+    assert heading.get_attribute("aria-sort") == "ascending"
+    folded = opened.locator("section.paper details:not([open])")
+    before = folded.count()
+    folded.first.locator("summary").first.focus()
+    opened.keyboard.press("Enter")
+    assert folded.count() == before - 1
+    opened.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    opened.emulate_media(media="print")
+    assert folded.count() == 0
+    assert opened.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
