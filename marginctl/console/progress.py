@@ -364,7 +364,7 @@ class TrainProgress(ProgressDisplay):
             lines.add_row(bar, Text(printable(trial.text)))
             for text in trial.epochs[-shown:]:
                 lines.add_row("", Text(printable(text)))
-        return lines if self._running else Text("loading data")
+        return lines if self._running else Text("loading data" if self._left else "")
 
     def _render(self) -> Group:
         return Group(self._progress.get_renderable(), Text(self.time_text), self._body())

@@ -192,7 +192,7 @@ def _edge_notes(chosen: float, penalties: list[float]) -> list[str]:
 
 def _convergence_notes(path: list[FittedProbe], tolerance: float) -> list[str]:
     return [
-        f"l2_penalty {probe.l2_penalty:g}: not converged: gradient {probe.gradient:.2g} after "
+        f"l2_penalty {probe.l2_penalty:g}: not converged: gradient {probe.gradient:.4g} after "
         f"{probe.iterations} iterations, above {gradient_limit(probe.l2_penalty, tolerance):g}"
         for probe in path
         if not probe.converged
