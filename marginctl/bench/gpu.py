@@ -115,7 +115,7 @@ def _time_epochs(result: Result, settings: GpuSettings, context: Context) -> Non
     device_config = device_config_for(context.device, "auto")
     result.notes.append(f"precision: {device_config.precision}; {settings.images} images of noise")
     images = noise_images(settings.images)
-    images = replace(images, test_x=images.train_x[:10_000], test_y=images.train_y[:10_000])
+    images = replace(images, test=images.train.select(slice(10_000)))
     trainings = len(settings.models) * (1 + len(OPTIONS))
     seconds = TIMING_FRACTION * 60 * settings.minutes / trainings
     for model in settings.models:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch.utils.flop_counter import FlopCounterMode
@@ -163,8 +162,8 @@ def time_training(
     """Time a few steps, and then as many whole epochs as fit into the time."""
     began = time.monotonic()
     spec, device = OBJECTIVES[0].spec, str(device_config.device)
-    few = images.select(np.arange(min(len(images.train_y), PART_STEPS * recipe.train.batch_size)))
-    few = replace(few, test_x=images.test_x[:PART_TESTS], test_y=images.test_y[:PART_TESTS])
+    few = images.select(slice(PART_STEPS * recipe.train.batch_size))
+    few = replace(few, test=images.test.select(slice(PART_TESTS)))
     part = Trainer(recipe, spec, few, 0, device_config)
     flops = flops_per_image(part)
     train_epoch(part)  # warm-up

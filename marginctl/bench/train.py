@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import nn
 
 from marginctl.bench.timing import Context, Count, Result, Settings, interleave, ratios
-from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.in_memory import InMemoryImages, PixelSplit
 from marginctl.data.loading.loader import PADDING
 from marginctl.models.factory import check_image_shape, create_backbone
 from marginctl.models.registry import ModelSpec
@@ -82,7 +82,8 @@ def noise_images(count: int) -> InMemoryImages:
     x = stream.integers(0, 256, size=(count, IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
     y = stream.integers(0, CLASSES, size=count)
     names = tuple(map(str, range(CLASSES)))
-    return InMemoryImages("noise", x, y, x[:CLASSES], np.arange(CLASSES), names)
+    test = PixelSplit(x[:CLASSES], y=np.arange(CLASSES))
+    return InMemoryImages("noise", names, PixelSplit(x, y=y), test)
 
 
 class BareLoop:
@@ -131,7 +132,7 @@ def data_loader(images: InMemoryImages, batch_size: int, workers: int) -> Any:
             return len(images.train_y)
 
         def __getitem__(self, i: int) -> tuple[Any, int]:
-            return transform(Image.fromarray(images.train_x[i])), int(images.train_y[i])
+            return transform(Image.fromarray(images.train.x[i])), int(images.train_y[i])
 
     return DataLoader(
         PilImages(),

@@ -390,7 +390,7 @@ def _test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> 
     if data.name.startswith(FOLDER_PREFIX):
         root = resolve_path(data.name.removeprefix(FOLDER_PREFIX), data_dir)
         groups = recipe_groups(data, data_dir)
-        _, test = folders.list_image_folder(
+        _, test, _ = folders.list_image_folder(
             data.name, root, test_fraction=data.test_fraction, groups=groups
         )
         return [path for files in test.values() for path in files]

@@ -4,13 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from marginctl.data.images.image_sets import ImageDataset, OODDataset
-from marginctl.data.images.on_disk import FileSplit, OnDiskImages, make_file_split
+from marginctl.data.images.on_disk import OnDiskImages, make_file_split
 from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.data.loading.loader import Batches, BatchLoader
 from marginctl.data.loading.on_disk_loader import make_loader
@@ -46,10 +45,9 @@ def input_format_of(trainer: Trainer, images: ImageDataset) -> InputFormat:
 
 def files_to_test(name: str, root: Path, files: Iterable[str], image_size: int) -> OnDiskImages:
     """Return image files below a folder as the test part of a data set without classes."""
-    empty = np.array([], np.int64)
-    train = FileSplit(np.array([], np.bytes_), empty, empty)
     test = make_file_split(name, root, [(file, 0) for file in files])
-    return OnDiskImages(name, root, image_size, (), train, test)
+    train = test.select(slice(0))
+    return OnDiskImages(name, (), train, test, root=root, image_size=image_size)
 
 
 def predict_ood(

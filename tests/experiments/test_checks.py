@@ -17,10 +17,12 @@ def test_the_logits_of_many_classes_must_fit_in_memory():
     identities = 93_431
     own = replace(images(), classes=tuple(map(str, range(identities))))
     most = MAX_LOGIT_BYTES // (4 * identities)
-    check_logits_fit(replace(own, test_y=np.zeros(most, np.int64)))
-    said = refusal(
-        RequestError, check_logits_fit, replace(own, test_y=np.zeros(most + 1, np.int64))
+    fits, too_many = (
+        replace(own, test=replace(own.test, y=np.zeros(count, np.int64)))
+        for count in (most, most + 1)
     )
+    check_logits_fit(fits)
+    said = refusal(RequestError, check_logits_fit, too_many)
     assert f"{most + 1} test images of 93431 classes: their logits take 4.0 GiB, at most 4" in said
     assert f"test on {most} images or fewer" in said
 

@@ -140,7 +140,7 @@ def test_errors_and_foreign_images_are_told_apart(marginctl, hub, photographs, t
     assert noise["scores"]["max_similarity"]["auroc"] == pytest.approx(above)
     from marginctl.data.images.in_memory import load_in_memory
 
-    test = load_in_memory("digits", tmp_path).test_x[..., 0]
+    test = load_in_memory("digits", tmp_path).test.x[..., 0]
     z = [largest(Image.fromarray(x)) for x in test[:3]]
     low = digits["scores"]["max_similarity"]["histogram"]["edges"]
     assert min(low) - 1e-4 <= min(z) <= max(z) <= max(low) + 1e-4

@@ -129,7 +129,7 @@ def test_groups_are_by_the_loss_of_the_reference(whole, reference, tmp_path):
     model = create_backbone(ModelSpec.parse("mnist-cnn:feature_dim=8"), 1, 8)
     model.load_state_dict(state["model"])
     (mean,), (std,) = state["normalization"]
-    x = (torch.as_tensor(data.train_x).permute(0, 3, 1, 2).float() / 255 - mean) / std
+    x = (torch.as_tensor(data.train.x).permute(0, 3, 1, 2).float() / 255 - mean) / std
     with torch.no_grad():
         logits = model.eval()(x).double() @ state["objective"]["weight"].double().T
     losses = functional.cross_entropy(logits, torch.as_tensor(data.train_y), reduction="none")

@@ -98,7 +98,7 @@ def test_the_test_part_is_measured_once_with_the_best_epoch(tmp_path, monkeypatc
 @pytest.mark.parametrize("changes", [VALIDATED, TUNED])
 def test_test_labels_have_no_influence_on_choices(tmp_path, changes):
     data = images(n=90)
-    shuffled = replace(data, test_y=data.test_y[::-1].copy())
+    shuffled = replace(data, test=replace(data.test, y=data.test_y[::-1].copy()))
     first, _ = train(tmp_path / "a", data, **changes)
     second, _ = train(tmp_path / "b", shuffled, **changes)
     assert first.weights_sha256 == second.weights_sha256

@@ -31,7 +31,7 @@ def faces(tmp_path_factory):
         folder.mkdir(parents=True)
         rows = np.flatnonzero(digits.train_y == digit)
         for i, row in enumerate(rows[:120], 1):
-            Image.fromarray(digits.train_x[row, :, :, 0]).save(folder / f"{name}_{i:04d}.png")
+            Image.fromarray(digits.train.x[row, :, :, 0]).save(folder / f"{name}_{i:04d}.png")
     lines = [f"10\t{PER_FOLD}"]
     for _ in range(10):
         for _ in range(PER_FOLD):

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.in_memory import InMemoryImages, PixelSplit
 from marginctl.objectives.parsing import parse
 from marginctl.recipe.train import TrainRecipe
 from marginctl.training.trainer import Trainer
@@ -22,10 +22,10 @@ def images(n=50, tests=21, pixels=8, channels=1, classes=3, seed=0):
         x = stream.integers(0, 120, size=(count, pixels, pixels, channels)).astype(np.uint8)
         for row, label in enumerate(y):
             x[row, label * 2 : label * 2 + 2, :3] += 120
-        return x, y.astype(np.int64)
+        return PixelSplit(x, y=y.astype(np.int64))
 
     names = tuple(f"class{c}" for c in range(classes))
-    return InMemoryImages("made", *part(n), *part(tests), names)
+    return InMemoryImages("made", names, part(n), part(tests))
 
 
 def recipe(**changes):

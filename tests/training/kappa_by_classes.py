@@ -31,7 +31,7 @@ LARGEST = 1000  # test images whose kappa* is measured against fewer class weigh
 def first_classes(images: InMemoryImages, count: int) -> InMemoryImages:
     """The images of the first classes."""
     test = images.test_y < count
-    few = replace(images, test_x=images.test_x[test], test_y=images.test_y[test])
+    few = replace(images, test=images.test.select(np.flatnonzero(test)))
     few = replace(few, classes=images.classes[:count])
     return few.select(np.flatnonzero(images.train_y < count))
 

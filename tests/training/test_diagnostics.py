@@ -144,7 +144,7 @@ def test_the_sample_depends_on_the_number_of_images_alone():
 def test_training_images_as_test_part():
     data = images(n=20)
     own = data.select(np.array([3, 8])).train_as_test()
-    assert np.array_equal(own.test_x, data.train_x[[3, 8]])
+    assert np.array_equal(own.test.x, data.train.x[[3, 8]])
     assert np.array_equal(own.test_y, data.train_y[[3, 8]])
 
 
@@ -160,7 +160,7 @@ def test_norms_are_those_of_each_image_alone(beta):
     assert not trained.model.training
     weight, norms = trained.objective.weight.detach(), []
     for row in rows:
-        x = torch.as_tensor(data.train_x[row]).permute(2, 0, 1)[None].float() / 255
+        x = torch.as_tensor(data.train.x[row]).permute(2, 0, 1)[None].float() / 255
         x = ((x - data.mean[0]) / data.std[0]).requires_grad_()
         z = (trained.model(x) @ weight.T)[0]
         others = torch.cat([z[: data.train_y[row]], z[data.train_y[row] + 1 :]])

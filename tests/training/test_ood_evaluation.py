@@ -54,7 +54,7 @@ def test_larger_color_images_are_normalized_as_the_training_images():
     own, other = images(), images(pixels=16, channels=3, tests=9, seed=5)
     made = trainer(of=own)
     (one,) = predict_ood(made, [OODDataset("far", other)], own, None)
-    x = adapt_images(torch.tensor(other.test_x).permute(0, 3, 1, 2).float(), 1, 8)
+    x = adapt_images(torch.tensor(other.test.x).permute(0, 3, 1, 2).float(), 1, 8)
     made.model.eval()
     with torch.no_grad():
         features = made.features((x / 255 - own.mean[0]) / own.std[0])

@@ -39,7 +39,7 @@ def test_equals_a_plain_loop():
     objective = Objective(parse("lm-softmax:bias=true").spec, 3, model.feature_dim)
     parameters = [*model.parameters(), *objective.parameters()]
     optimizer = torch.optim.SGD(parameters, 0.1, momentum=0.9, weight_decay=5e-4)
-    x = torch.as_tensor(data.train_x).permute(0, 3, 1, 2).float() / 255
+    x = torch.as_tensor(data.train.x).permute(0, 3, 1, 2).float() / 255
     x = (x - data.mean[0]) / data.std[0]
     y = torch.as_tensor(data.train_y)
     for epoch, lr in enumerate([0.1, 0.01, 0.001]):

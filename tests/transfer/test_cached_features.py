@@ -51,7 +51,7 @@ def test_features_equal_the_networks_in_image_order(start, tmp_path):
     found = made(start, images, tmp_path)
     model = trainer("soft", model="mlp:width=4").model.eval()
     model.load_state_dict(start.backbone)
-    for x, features in ((images.train_x, found.train), (images.test_x, found.test)):
+    for x, features in ((images.train.x, found.train), (images.test.x, found.test)):
         pixels = torch.as_tensor(x[:5]).permute(0, 3, 1, 2).float() / 255
         with torch.no_grad():
             wanted = model((pixels - 0.5) / 0.25).numpy()

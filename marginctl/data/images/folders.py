@@ -141,14 +141,13 @@ class FolderScan:
         self.skipped.setdefault(reason, []).append(path)
 
 
-def find_validation_folder(name: str, root: Path) -> Path | None:
-    """Return `val/` if it is the validation part: `train/` and `test/` have classes too.
+def has_validation_folder(name: str, root: Path) -> bool:
+    """Return whether `val/` is the validation part: `train/` and `test/` have classes too.
 
     The `val/` of a named image set, such as imagenet, is its test part.
     """
-    parts = [root / part for part in SPLIT_FOLDERS]
-    complete = name.startswith(FOLDER_PREFIX) and all(map(_has_folders, parts))
-    return root / "val" if complete else None
+    parts = (root / part for part in SPLIT_FOLDERS)
+    return name.startswith(FOLDER_PREFIX) and all(map(_has_folders, parts))
 
 
 def _has_folders(folder: Path) -> bool:
@@ -156,21 +155,6 @@ def _has_folders(folder: Path) -> bool:
         return any(entry.is_dir() for entry in os.scandir(folder) if entry.name[0] != ".")
     except OSError:
         return False
-
-
-def find_test_folder(name: str, root: Path, *, test_only: bool) -> Path:
-    """Return the folder of the test split: `test/` next to a validation part, else `val/`.
-
-    `test/` is also used where there is no `val/`. With `test_only`, it is the root itself where
-    that has none of `val/`, `test/` and `train/`: OOD data sets and images to evaluate on often
-    have no splits.
-    """
-    if find_validation_folder(name, root) is not None:
-        return root / "test"
-    splits = [root / split for split in SPLIT_FOLDERS if os.path.isdir(root / split)]
-    if test_only and not splits and os.path.isdir(root):
-        return root
-    return next((split for split in splits if split.name != "train"), root / "val")
 
 
 class PartOptions(TypedDict, total=False):
@@ -188,9 +172,10 @@ def list_image_folder(
     test_fraction: float | None = None,
     groups: ImageGroups | None = None,
     test_only: bool = False,
-) -> tuple[ClassFiles, ClassFiles]:
-    """Return the training and the test files by class: `train/CLASS/*` and `val/CLASS/*`.
+) -> tuple[ClassFiles, ClassFiles, ClassFiles | None]:
+    """Return the training, test and validation files by class; None without a validation part.
 
+    They are `train/CLASS/*`, and `val/CLASS/*` or `test/CLASS/*`; see `has_validation_folder`.
     Images may lie deeper in a class folder. A folder `CLASS/*` without these parts is split: a
     fraction of the images of each class, always the same ones, is the test split.
 
@@ -199,25 +184,29 @@ def list_image_folder(
         test_fraction: of a folder without parts; None for `TEST_FRACTION`.
         groups: of images that belong together when a folder without parts is split.
         test_only: whether `train/` is not needed; the classes may be in the root itself, or there
-            are none and the images are in the root.
+            are none and the images are in the root, as is usual for OOD data sets.
 
     Raises:
         MissingDataError: a folder is missing.
         RequestError: no classes or images, or a class without a training folder.
     """
     label, scan = f"data set '{name}'", FolderScan(root)
-    parts = [root / split for split in SPLIT_FOLDERS if os.path.isdir(root / split)]
+    parts = [part for part in SPLIT_FOLDERS if os.path.isdir(root / part)]
     if test_fraction is not None and parts:
         raise RequestError(
-            f"{label}: data.test_fraction = {test_fraction:g}, but {parts[0]} exists: leave "
+            f"{label}: data.test_fraction = {test_fraction:g}, but {root / parts[0]} exists: leave "
             "data.test_fraction out"
         )
-    if not test_only and not parts and os.path.isdir(root):
+    is_undivided = not parts and os.path.isdir(root)
+    if is_undivided and not test_only:
         classes = scan.images_by_class()
         check_no_parts(label, root, classes)
         _check_classes(label, root, classes)
-        return split_classes(label, root, classes, test_fraction, groups)
-    test_root = find_test_folder(name, root, test_only=test_only)
+        return *split_classes(label, root, classes, test_fraction, groups), None
+    has_validation = has_validation_folder(name, root)
+    part = next((part for part in parts if part != "train"), "val")
+    part = "" if is_undivided else "test" if has_validation else part
+    test_root = root / part
     for folder in (test_root,) if test_only else (root / "train", test_root):
         if not os.path.isdir(folder):
             raise MissingDataError(
@@ -225,35 +214,20 @@ def list_image_folder(
                 f"{root}/val/CLASS/IMAGE (or test instead of val), or {root}/CLASS/IMAGE"
             )
     train = {} if test_only else scan.images_by_class("train")
-    part = "" if test_root == root else test_root.name
     test = scan.images_by_class(part)
     if test_only and not any(test.values()) and (flat := scan.skipped.get(OUTSIDE)):
         test = {test_root.name: flat}
     if not test_only:
         _check_classes(label, root / "train", train)
-    if not any(test.values()):
-        raise RequestError(f"{label}: no images in {test_root}: expected a folder for each class")
-    if test_only:
-        return {c: [] for c in test}, test
-    _check_trained_classes(label, train, test, test_root)
-    return train, test
-
-
-def list_validation_folder(name: str, root: Path) -> ClassFiles | None:
-    """Return the files of the validation part by class; None if there is no such part.
-
-    Raises:
-        RequestError: it has no images, or a class without training images.
-    """
-    folder = find_validation_folder(name, root)
-    if folder is None:
-        return None
-    label, scan = f"data set '{name}'", FolderScan(root)
-    files = scan.images_by_class(folder.name)
-    _check_trained_classes(label, scan.images_by_class("train"), files, folder)
-    if not any(files.values()):
-        raise RequestError(f"{label}: no images in {folder}: expected a folder for each class")
-    return files
+    val = scan.images_by_class("val") if has_validation and not test_only else None
+    for folder, files in ((test_root, test), (root / "val", val)):
+        if files is None:
+            continue
+        if not any(files.values()):
+            raise RequestError(f"{label}: no images in {folder}: expected a folder for each class")
+        if not test_only:
+            _check_trained_classes(label, train, files, folder)
+    return {c: [] for c in test} if test_only else train, test, val
 
 
 def _check_trained_classes(

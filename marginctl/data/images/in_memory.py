@@ -2,15 +2,16 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Self, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images.base import Images, Split
 from marginctl.data.images.content import decoding_problem, skipped_files
 from marginctl.data.images.folders import PartOptions, centre_square, open_rgb
 from marginctl.data.images.listing import Listing, list_image_set
@@ -23,7 +24,6 @@ from marginctl.data.images.registry import (
     how_to_get,
     loading_modes,
 )
-from marginctl.data.names import class_numbers
 from marginctl.data.paths import MissingDataError, readable
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object
@@ -32,90 +32,37 @@ MAX_DECODED_BYTES = 2 * 2**30
 
 
 @dataclass(frozen=True, eq=False)
-class InMemoryImages:
+class PixelSplit(Split):
+    x: NDArray[np.uint8]  # (N, H, W, C) pixels
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the shape, pixels and labels."""
+        content = hashlib.sha256(repr(self.x.shape).encode())
+        content.update(np.ascontiguousarray(self.x).reshape(-1).data)
+        content.update(np.ascontiguousarray(self.y, "<i8").tobytes())
+        return content.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class InMemoryImages(Images[PixelSplit]):
     """Square images for classification, with a test split."""
-
-    name: str
-    train_x: NDArray[np.uint8]  # (N, H, W, C) pixels
-    train_y: NDArray[np.int64]  # (N,) labels, 0 .. num_classes - 1
-    test_x: NDArray[np.uint8]
-    test_y: NDArray[np.int64]
-    classes: tuple[str, ...]  # the class names, by label
-    val_x: NDArray[np.uint8] | None = None  # None if the set has no validation part
-    val_y: NDArray[np.int64] | None = None
-    # (N,) group of each training image; None if they are independent
-    groups: NDArray[np.int64] | None = None
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.classes)
 
     @property
     def channels(self) -> int:
-        return int(self.train_x.shape[3])
+        return int(self.train.x.shape[3])
 
     @property
     def image_size(self) -> int:
-        return int(self.train_x.shape[1])
+        return int(self.train.x.shape[1])
 
     @property
     def digest_description(self) -> str:
         return "pixels, labels and class names"
 
-    def select(self, rows: NDArray[np.int64]) -> Self:
-        """Return the data set with only these training images, in this order."""
-        groups = None if self.groups is None else self.groups[rows]
-        return replace(self, train_x=self.train_x[rows], train_y=self.train_y[rows], groups=groups)
-
-    @property
-    def has_validation(self) -> bool:
-        return self.val_y is not None
-
-    def validation_as_test(self) -> Self:
-        """Return the data set with its validation part as test split."""
-        assert self.val_x is not None
-        assert self.val_y is not None
-        return replace(self, test_x=self.val_x, test_y=self.val_y, val_x=None, val_y=None)
-
-    def hold_out(self, fit: NDArray[np.int64], validation: NDArray[np.int64]) -> Self:
-        """Return the data set of some training images, with others of them as test split."""
-        x, y = self.train_x[validation], self.train_y[validation]
-        return replace(self.select(fit), test_x=x, test_y=y)
-
-    def train_as_test(self) -> Self:
-        """Return the data set with its training images as test split, in order and unaugmented."""
-        return replace(self, test_x=self.train_x, test_y=self.train_y)
-
-    def with_labels(self, y: NDArray[np.int64]) -> Self:
-        """Return the data set with other training labels."""
-        return replace(self, train_y=y)
-
-    def with_classes(self, classes: Sequence[str]) -> Self:
-        """Return the data set with labels that number `classes`, matched by name."""
-        numbers = class_numbers(self.name, self.classes, classes)
-        return replace(
-            self,
-            classes=tuple(classes),
-            train_y=numbers[self.train_y],
-            test_y=numbers[self.test_y],
-            val_y=None if self.val_y is None else numbers[self.val_y],
-        )
-
-    @cached_property
-    def split_digests(self) -> Mapping[str, str]:
-        """SHA-256 of the shape, pixels and labels of each split."""
-        digests = {
-            "train": split_digest(self.train_x, self.train_y),
-            "test": split_digest(self.test_x, self.test_y),
-        }
-        if self.val_x is not None and self.val_y is not None:
-            digests["val"] = split_digest(self.val_x, self.val_y)
-        return digests
-
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the content: the same images from other files have the same digest."""
-        content = repr((self.classes, *self.split_digests.values(), *group_digest(self.groups)))
+        content = repr((self.classes, *self.split_digests.values(), *self.group_digest()))
         return hashlib.sha256(content.encode()).hexdigest()
 
     @property
@@ -133,11 +80,11 @@ class InMemoryImages:
     @cached_property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation from pixel counts: exact, whatever the order of images."""
-        if not len(self.train_x):  # only a test split, which is normalised by other moments
+        if not len(self.train.x):  # only a test split, which is normalised by other moments
             return (0.0,) * self.channels, (1.0,) * self.channels
         counts = np.zeros((self.channels, 256), np.int64)
-        for start in range(0, len(self.train_x), 1000):  # bincount needs 8 bytes for a pixel
-            block = self.train_x[start : start + 1000]
+        for start in range(0, len(self.train.x), 1000):  # bincount needs 8 bytes for a pixel
+            block = self.train.x[start : start + 1000]
             for channel in range(self.channels):
                 counts[channel] += np.bincount(block[..., channel].ravel(), minlength=256)
         frequencies = counts / counts.sum(1, keepdims=True)
@@ -148,8 +95,8 @@ class InMemoryImages:
         return tuple(mean.tolist()), tuple(np.where(constant, 1.0, std).tolist())
 
 
-def _decode(name: str, root: Path, listing: Listing, image_size: int) -> list[ArraySplit]:
-    """Return the images of each part: training, test and, if there is one, validation.
+def _decode(name: str, root: Path, listing: Listing, image_size: int) -> dict[str, PixelSplit]:
+    """Return the images of each part: `train`, `test` and, if there is one, `val`.
 
     Each image is rotated by its EXIF tag and converted to RGB; its largest centred square is
     resized (bilinear, antialiased), which equals resizing the short side and cropping.
@@ -157,8 +104,10 @@ def _decode(name: str, root: Path, listing: Listing, image_size: int) -> list[Ar
     Raises:
         RequestError: too many pixels, or files that are no images.
     """
-    parts = [rows for rows in (listing.train, listing.test, listing.val) if rows is not None]
-    count = sum(map(len, parts))
+    parts = {"train": listing.train, "test": listing.test}
+    if listing.val is not None:
+        parts["val"] = listing.val
+    count = sum(map(len, parts.values()))
     size = count * image_size * image_size * 3
     if size > MAX_DECODED_BYTES:
         raise RequestError(
@@ -167,8 +116,8 @@ def _decode(name: str, root: Path, listing: Listing, image_size: int) -> list[Ar
             "data.image_size, or set data.load = stream"
         )
     problems: dict[str, list[str]] = {}
-    decoded = []
-    for rows in parts:
+    decoded = {}
+    for part, rows in parts.items():
         x = np.zeros((len(rows), image_size, image_size, 3), np.uint8)
         for i, (path, _) in enumerate(rows):
             file = os.path.join(root, path)
@@ -176,25 +125,10 @@ def _decode(name: str, root: Path, listing: Listing, image_size: int) -> list[Ar
                 x[i] = np.asarray(centre_square(open_rgb(file), image_size), np.uint8)
             except Exception as error:  # a corrupt image can make the decoders raise anything
                 problems.setdefault(decoding_problem(file, error), []).append(path)
-        decoded.append((x, np.array([label for _, label in rows], np.int64)))
+        decoded[part] = PixelSplit(x, y=np.array([label for _, label in rows], np.int64))
     if problems:
         raise RequestError(*(skipped.line(name) for skipped in skipped_files(problems)))
     return decoded
-
-
-def group_digest(groups: NDArray[np.int64] | None) -> tuple[str, ...]:
-    """Return the SHA-256 of the groups of images; nothing without groups."""
-    if groups is None:
-        return ()
-    return (hashlib.sha256(np.ascontiguousarray(groups, "<i8").tobytes()).hexdigest(),)
-
-
-def split_digest(x: NDArray[np.uint8], y: NDArray[np.int64]) -> str:
-    """Return the SHA-256 of a split's shape, pixels and labels."""
-    content = hashlib.sha256(repr(x.shape).encode())
-    content.update(np.ascontiguousarray(x).reshape(-1).data)
-    content.update(np.ascontiguousarray(y, "<i8").tobytes())
-    return content.hexdigest()
 
 
 def find_in_memory(name: str, data_dir: Path) -> Path | None:
@@ -234,21 +168,21 @@ def load_in_memory(
         if image_size < 1:
             raise RequestError(f"data.image_size = {image_size}: expected 1 or more")
         root, listing = list_image_set(name, data_dir, **options)
-        train, test, *val = _decode(name, root, listing, image_size)
-        images = InMemoryImages(name, *train, *test, listing.classes, *(val[0] if val else ()))
-        groups = options.get("groups")
-        files = [path for path, _ in listing.train]
-        return images if groups is None else replace(images, groups=groups.numbers(files))
+        parts = _decode(name, root, listing, image_size)
+        train, test, val = parts["train"], parts["test"], parts.get("val")
+        groups, files = options.get("groups"), [path for path, _ in listing.train]
+        numbers = None if groups is None else groups.numbers(files)
+        return InMemoryImages(name, listing.classes, train, test, val, numbers)
     entry, test_only = IMAGE_SETS[name], options.get("test_only", False)
     if entry.embedded:
-        train, test = import_object(entry.embedded, f"image set '{name}'")()
-        folder = None
+        arrays, folder = import_object(entry.embedded, f"image set '{name}'")(), None
     else:
-        train, test, folder = _read_splits(name, entry, data_dir, test_only=test_only)
-    if test_only:
-        train = (test[0][:0], test[1][:0])
+        *arrays, folder = _read_splits(name, entry, data_dir, test_only=test_only)
     assert not isinstance(entry.classes, int)
-    images = InMemoryImages(name, *train, *test, entry.classes)
+    train, test = (PixelSplit(x, y=y) for x, y in arrays)
+    if test_only:
+        train = test.select(slice(0))
+    images = InMemoryImages(name, entry.classes, train, test)
     _check_splits(images, entry, folder, ("test",) if test_only else ("train", "test"))
     return images
 
@@ -311,10 +245,8 @@ def _check_splits(
     images: InMemoryImages, entry: ImageSet, folder: Path | None, splits: Sequence[str]
 ) -> None:
     """Check the number of images, the labels and the digest of the splits that were read."""
-    labels = {"train": images.train_y, "test": images.test_y}
-    for (split, y), count in zip(labels.items(), entry.num_images, strict=True):
-        if split not in splits:
-            continue
+    for split in splits:
+        y, count = getattr(images, split).y, entry.part_sizes[split]
         where = f"data set '{images.name}': {split} split{f' in {folder}' if folder else ''}"
         if len(y) != count:
             raise RequestError(f"{where}: {len(y)} images, expected {count}: download it again")

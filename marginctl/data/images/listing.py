@@ -3,7 +3,7 @@
 import csv
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
@@ -106,19 +106,17 @@ def _check_counts(
 
 def list_folder(name: str, root: Path, **options: Unpack[folders.PartOptions]) -> Listing:
     """List the images of class folders, as `list_image_folder`."""
-    train, test = folders.list_image_folder(name, root, **options)
-    classes = tuple(train)
-    val = None if options.get("test_only") else folders.list_validation_folder(name, root)
+    train, test, val = folders.list_image_folder(name, root, **options)
+    labels = {c: label for label, c in enumerate(train)}
     return Listing(
-        classes,
-        _label_files(train, classes),
-        _label_files(test, classes),
-        None if val is None else _label_files(val, classes),
+        tuple(train),
+        _label_files(train, labels),
+        _label_files(test, labels),
+        None if val is None else _label_files(val, labels),
     )
 
 
-def _label_files(files: folders.ClassFiles, classes: Sequence[str]) -> Rows:
-    labels = {c: label for label, c in enumerate(classes)}
+def _label_files(files: folders.ClassFiles, labels: Mapping[str, int]) -> Rows:
     return [(path, labels[c]) for c, paths in files.items() for path in paths]
 
 
@@ -144,7 +142,7 @@ def list_imagenet(name: str, root: Path, test_only: bool) -> Listing:
     unknown = [c for c in train if c not in labels]
     if unknown:
         raise RequestError(f"{root / 'train' / unknown[0]}: not a class of ImageNet: remove it")
-    return Listing(classes, _label_files(train, classes), test)
+    return Listing(classes, _label_files(train, labels), test)
 
 
 def _read_validation_labels(path: Path, labels: dict[str, int]) -> dict[str, int]:
@@ -233,22 +231,16 @@ def list_files(name: str, root: Path, test_only: bool) -> Listing:
     elif test_only:
         _check_labels(root / test_file, test, MAX_CLASSES)
         classes = tuple(map(str, range(1 + max(label for _, label in test))))
-    else:
-        classes = _number_classes(root / "train.txt", train)
+    else:  # as many as there are labels, however large these are
+        labels = {label for _, label in train}
+        classes = tuple(map(str, range(len(labels))))
+        if min(labels) >= 0:  # so that a gap is reported, and not the label after it
+            _check_no_empty_class(root / "train.txt", train, classes)
     for file, rows in (("train.txt", train), (test_file, test), ("val.txt", val or [])):
         _check_labels(root / file, rows, len(classes))
     if not test_only:
         _check_no_empty_class(root / "train.txt", train, classes)
     return Listing(classes, train, test, val)
-
-
-def _number_classes(path: Path, rows: Rows) -> tuple[str, ...]:
-    """Return class names 0, 1, ...: as many as there are labels, however large these are."""
-    labels = {label for _, label in rows}
-    classes = tuple(map(str, range(len(labels))))
-    if min(labels) >= 0:  # so that a gap is reported, and not the label after it
-        _check_no_empty_class(path, rows, classes)
-    return classes
 
 
 def read_class_names(path: Path) -> tuple[str, ...]:

@@ -3,17 +3,17 @@
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images.base import Images, Split
 from marginctl.data.images.folders import PartOptions
-from marginctl.data.images.in_memory import group_digest
 from marginctl.data.images.listing import exclude_images, list_image_set
 from marginctl.data.images.registry import (
     FOLDER_PREFIX,
@@ -23,7 +23,6 @@ from marginctl.data.images.registry import (
     loading_modes,
 )
 from marginctl.data.images.resizing import CENTER, Resizing
-from marginctl.data.names import class_numbers
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 
@@ -34,20 +33,12 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, eq=False)
-class FileSplit:
+class FileSplit(Split):
     """The files of one split, ordered by path."""
 
     # (N,) relative to the set's folder, or absolute; as bytes, which decoding processes can share
     paths: NDArray[np.bytes_]
     sizes: NDArray[np.int64]  # (N,) file sizes in bytes
-    y: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def select(self, rows: NDArray[np.int64]) -> Self:
-        """Return the split of these images, in this order."""
-        return type(self)(self.paths[rows], self.sizes[rows], self.y[rows])
 
     def path(self, row: int) -> str:
         return os.fsdecode(bytes(self.paths[row]))
@@ -61,41 +52,18 @@ class FileSplit:
         return content.hexdigest()
 
 
-@dataclass(frozen=True, eq=False)
-class OnDiskImages:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OnDiskImages(Images[FileSplit]):
     """Images for classification in files of any resolution, with a test split.
-
-    Its methods are those of `InMemoryImages`.
 
     The digest covers the list of files (relative path, size in bytes and label), the class names
     and the image size, but not the content of the files, which would take reading them all: a file
     that changes and keeps its size is not noticed.
     """
 
-    name: str
     root: Path  # the folder of relative paths
     image_size: int  # height and width of the images that a network gets
-    classes: tuple[str, ...]  # the class names, by label
-    # the files; the training split is empty where only the test split was loaded
-    train: FileSplit
-    test: FileSplit
-    # the files of the validation part; None if the set has no such part
-    val: FileSplit | None = None
-    # (N,) group of each training image; None if they are independent
-    groups: NDArray[np.int64] | None = None
     resizing: Resizing = CENTER  # of images that are not augmented
-
-    @property
-    def train_y(self) -> NDArray[np.int64]:
-        return self.train.y
-
-    @property
-    def test_y(self) -> NDArray[np.int64]:
-        return self.test.y
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.classes)
 
     @property
     def channels(self) -> int:
@@ -115,50 +83,13 @@ class OnDiskImages:
         return "paths, sizes and labels of files, class names, image size; not the files' content"
 
     @cached_property
-    def split_digests(self) -> Mapping[str, str]:
-        """The digest of each split; see `FileSplit.digest`."""
-        validation = {} if self.val is None else {"val": self.val.digest()}
-        return {"train": self.train.digest(), "test": self.test.digest(), **validation}
-
-    @cached_property
     def digest(self) -> str:
         splits = self.split_digests
-        more = group_digest(self.groups)
+        more = self.group_digest()
         if self.resizing != CENTER:
             more += (repr(self.resizing),)
         content = repr(("files", self.image_size, self.classes, *splits.values(), *more))
         return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
-
-    def select(self, rows: NDArray[np.int64]) -> Self:
-        groups = None if self.groups is None else self.groups[rows]
-        return replace(self, train=self.train.select(rows), groups=groups)
-
-    @property
-    def has_validation(self) -> bool:
-        return self.val is not None
-
-    def validation_as_test(self) -> Self:
-        assert self.val is not None
-        return replace(self, test=self.val, val=None)
-
-    def hold_out(self, fit: NDArray[np.int64], validation: NDArray[np.int64]) -> Self:
-        return replace(self.select(fit), test=self.train.select(validation))
-
-    def train_as_test(self) -> Self:
-        return replace(self, test=self.train)
-
-    def with_labels(self, y: NDArray[np.int64]) -> Self:
-        return replace(self, train=replace(self.train, y=y))
-
-    def with_classes(self, classes: Sequence[str]) -> Self:
-        numbers = class_numbers(self.name, self.classes, classes)
-        return replace(
-            self,
-            classes=tuple(classes),
-            train=replace(self.train, y=numbers[self.train.y]),
-            test=replace(self.test, y=numbers[self.test.y]),
-            val=None if self.val is None else replace(self.val, y=numbers[self.val.y]),
-        )
 
 
 def make_file_split(name: str, root: Path, rows: Iterable[tuple[str, int]]) -> FileSplit:
@@ -186,9 +117,8 @@ def make_file_split(name: str, root: Path, rows: Iterable[tuple[str, int]]) -> F
             f"data set '{name}': no image file {problems[0]}{more}, of {len(paths)} listed files: "
             "add them, or remove them from the list"
         )
-    return FileSplit(
-        np.array(paths, np.bytes_), np.array(sizes, np.int64), np.array(labels, np.int64)
-    )
+    y = np.array(labels, np.int64)
+    return FileSplit(np.array(paths, np.bytes_), np.array(sizes, np.int64), y=y)
 
 
 def load_on_disk(
@@ -227,8 +157,9 @@ def load_on_disk(
         tested = exclude_images(tested, name, resolve_path(exclude, data_dir))
     train, test = (make_file_split(name, root, rows) for rows in (listing.train, tested))
     val = None if listing.val is None else make_file_split(name, root, listing.val)
-    images = OnDiskImages(name, root.absolute(), image_size, listing.classes, train, test, val)
-    if groups is None:
-        return images
-    files = [images.train.path(row) for row in range(len(images.train))]
-    return replace(images, groups=groups.numbers(files))
+    files = map(train.path, range(len(train)))
+    numbers = None if groups is None else groups.numbers([*files])
+    root = root.absolute()
+    return OnDiskImages(
+        name, listing.classes, train, test, val, numbers, root=root, image_size=image_size
+    )

@@ -24,7 +24,7 @@ from marginctl.data.images.folders import (
     ClassFiles,
     FolderScan,
     check_no_parts,
-    find_validation_folder,
+    has_validation_folder,
     split_classes,
 )
 from marginctl.data.images.groups import ImageGroups
@@ -131,8 +131,8 @@ def with_pixel_duplicates(summary: ImageSummary, images: ImageDataset) -> ImageS
         return summary
     rows = [
         (part, "", part, hashlib.sha256(x).digest())
-        for part, pixels in (("train", images.train_x), ("test", images.test_x))
-        for x in pixels
+        for part, split in (("train", images.train), ("test", images.test))
+        for x in split.x
     ]
     pixels, files = _count_duplicates(rows)[0], summary.duplicates
     if pixels.within_parts <= files.within_parts and pixels.across_parts <= files.across_parts:
@@ -183,7 +183,7 @@ def _inspect_folder(
         remarks += _part_remarks(
             present,
             scan.other_folders(PARTS),
-            has_validation=find_validation_folder(FOLDER_PREFIX, root) is not None,
+            has_validation=has_validation_folder(FOLDER_PREFIX, root),
             test_only=test_only,
         )
     if not flat:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from marginctl.data.images.in_memory import InMemoryImages
+from marginctl.data.images.in_memory import InMemoryImages, PixelSplit
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 from marginctl.utils.seed import generator
@@ -154,10 +154,7 @@ class InMemoryLoader(BatchLoader):
         world: World | None = None,
     ) -> None:
         self._augment = augment
-        train, test = (
-            _tensor_split(x, y, config.device)
-            for x, y in ((images.train_x, images.train_y), (images.test_x, images.test_y))
-        )
+        train, test = (_tensor_split(split, config.device) for split in (images.train, images.test))
         super().__init__(train, test, config, seed, world, (images.mean, images.std))
 
     def train_batches(self, epoch: int, size: int, first: int = 0) -> Batches:
@@ -225,6 +222,6 @@ def _reflect(index: Tensor, size: int) -> Tensor:
     return size - 1 - (size - 1 - index.abs()).abs()
 
 
-def _tensor_split(x: object, y: object, device: torch.device) -> TensorSplit:
-    images = torch.as_tensor(x).permute(0, 3, 1, 2)  # channels last in memory
-    return TensorSplit(images.to(device), torch.as_tensor(y).to(device))
+def _tensor_split(split: PixelSplit, device: torch.device) -> TensorSplit:
+    images = torch.as_tensor(split.x).permute(0, 3, 1, 2)  # channels last in memory
+    return TensorSplit(images.to(device), torch.as_tensor(split.y).to(device))

@@ -34,12 +34,12 @@ def test_a_folder(pets):
     data = load_in_memory("folder:pets", pets.parent, image_size=8)
     assert data.name == "folder:pets"
     assert data.classes == ("cat", "dog")
-    assert data.train_x.shape == (3, 8, 8, 3)
+    assert data.train.x.shape == (3, 8, 8, 3)
     assert data.train_y.tolist() == [0, 1, 1]
     assert data.test_y.tolist() == [0, 1]
-    assert data.train_x.dtype == np.uint8
+    assert data.train.x.dtype == np.uint8
     assert data.train_y.dtype == np.int64
-    for image, colour in zip(data.train_x, (BLUE, RED, GREEN), strict=True):
+    for image, colour in zip(data.train.x, (BLUE, RED, GREEN), strict=True):
         assert (image == colour).all()
     assert load_in_memory("folder:pets", pets.parent).image_size == 64
 
@@ -84,7 +84,7 @@ def test_the_centred_square_is_used(pets, size, scaled, box):
     image = Image.new("RGB", size, RED)
     image.paste(BLUE, tuple(2 * edge for edge in box))
     image.save(pets / "train" / "cat" / "1.bmp")
-    first = load_in_memory("folder:pets", pets.parent, image_size=10).train_x[0]
+    first = load_in_memory("folder:pets", pets.parent, image_size=10).train.x[0]
     assert (first[1:-1, 1:-1] == BLUE).all()
     cropped = image.resize(scaled, Image.Resampling.BILINEAR).crop(box)
     assert np.array_equal(first, np.asarray(cropped))
@@ -94,7 +94,7 @@ def test_the_short_side_is_scaled_without_aliasing(pets):
     stripes = np.zeros((40, 40, 3), np.uint8)
     stripes[:, ::2] = 255
     Image.fromarray(stripes).save(pets / "train" / "cat" / "1.bmp")
-    first = load_in_memory("folder:pets", pets.parent, image_size=10).train_x[0]
+    first = load_in_memory("folder:pets", pets.parent, image_size=10).train.x[0]
     assert np.abs(first[:, 1:-1].astype(int) - 127).max() <= 2
 
 
@@ -105,7 +105,7 @@ def test_an_image_is_rotated_by_its_exif_tag(pets):
     image.paste(BLUE, (0, 0, 16, 8))  # the upper half, which comes to the right
     image.save(pets / "train" / "cat" / "1.png", exif=exif)
     (pets / "train" / "cat" / "1.bmp").unlink()
-    first = load_in_memory("folder:pets", pets.parent, image_size=16).train_x[0]
+    first = load_in_memory("folder:pets", pets.parent, image_size=16).train.x[0]
     assert (first[:, :8] == RED).all()
     assert (first[:, 8:] == BLUE).all()
 
@@ -115,7 +115,7 @@ def test_other_modes_become_rgb(pets, mode):
     white = Image.new("RGB", (12, 10), "white").convert(mode)
     (pets / "train" / "cat" / "1.bmp").unlink()
     white.save(pets / "train" / "cat" / "1.tif")
-    assert (load_in_memory("folder:pets", pets.parent, image_size=8).train_x[0] == 255).all()
+    assert (load_in_memory("folder:pets", pets.parent, image_size=8).train.x[0] == 255).all()
 
 
 def test_unreadable_files_are_named_together(pets):
@@ -224,8 +224,8 @@ def test_no_pixels(pets):
 def test_hymenoptera(data_dir):
     data = load_in_memory("folder:hymenoptera", data_dir)
     assert data.classes == ("ants", "bees")
-    assert data.train_x.shape == (120, 64, 64, 3)
-    assert data.test_x.shape == (60, 64, 64, 3)
+    assert data.train.x.shape == (120, 64, 64, 3)
+    assert data.test.x.shape == (60, 64, 64, 3)
     assert np.bincount(data.train_y).tolist() == [60, 60]
     assert np.bincount(data.test_y).tolist() == [30, 30]
     assert all(0.1 < s < 0.4 for s in data.std)
@@ -248,7 +248,7 @@ def test_a_folder_without_splits_is_split_by_class(flat, fraction, count):
     assert data.classes == ("cat", "dog", "owl")
     assert np.bincount(data.test_y, minlength=3).tolist() == [count, count, 0]
     assert np.bincount(data.train_y, minlength=3).tolist() == [5 - count, 5 - count, 1]
-    pixels = [tuple(x[0, 0]) for x in (*data.train_x, *data.test_x)]
+    pixels = [tuple(x[0, 0]) for x in (*data.train.x, *data.test.x)]
     assert len(set(pixels)) == 11  # each image once
     assert (
         load_in_memory("folder:flat", flat.parent, 8, test_fraction=fraction).digest == data.digest
@@ -256,14 +256,14 @@ def test_a_folder_without_splits_is_split_by_class(flat, fraction, count):
     # more images of one class do not move another's test images
     paint(flat / "owl" / "1.png", GREEN)
     more = load_in_memory("folder:flat", flat.parent, 8, test_fraction=fraction)
-    assert (more.test_x[more.test_y < 2] == data.test_x).all()
+    assert (more.test.x[more.test_y < 2] == data.test.x).all()
 
 
 def test_files_on_disk_are_split_equally(flat):
     held = load_in_memory("folder:flat", flat.parent, 8, test_fraction=0.4)
     files = load_on_disk("folder:flat", flat.parent, 8, test_fraction=0.4)
     names = [files.test.path(row) for row in range(len(files.test))]
-    assert [int(name.split("/")[1][0]) for name in names] == held.test_x[:, 0, 0, 0].tolist()
+    assert [int(name.split("/")[1][0]) for name in names] == held.test.x[:, 0, 0, 0].tolist()
     assert (files.train_y == held.train_y).all()
 
 
@@ -337,11 +337,11 @@ def test_a_class_may_be_called_train(tmp_path):
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 def test_an_image_is_known_by_its_content(pets, name, kind):
     paint(pets / "train" / "cat" / name, RED, format=kind)
-    train, _ = list_image_folder("pets", pets)
+    train, *_ = list_image_folder("pets", pets)
     assert sorted(train["cat"]) == sorted(["train/cat/1.bmp", f"train/cat/{name}"])
     data = load_in_memory("folder:pets", pets.parent, image_size=8)
     row = train["cat"].index(f"train/cat/{name}")
-    assert np.abs(data.train_x[row].astype(int) - RED).max() < 3
+    assert np.abs(data.train.x[row].astype(int) - RED).max() < 3
 
 
 @pytest.mark.parametrize("below", ["2019", "a/b/c/d", "x y/é", "jpg", "2020/train"])
@@ -361,7 +361,7 @@ def test_links_in_a_circle_are_read_once(pets):
     (pets / "train" / "cat" / "again").symlink_to(pets / "train" / "cat")
     (pets / "train" / "cat" / "dogs").symlink_to(pets / "train" / "dog")
     (pets / "train" / "cat" / "twice").symlink_to(pets / "train" / "dog")
-    train, _ = list_image_folder("pets", pets)
+    train, *_ = list_image_folder("pets", pets)
     assert train["cat"] == ["train/cat/1.bmp", "train/cat/twice/1.png", "train/cat/twice/2.PNG"]
 
 

@@ -32,9 +32,9 @@ def test_sets_with_only_test_files(data_dir, digits):
     written = ["near=fashion-mnist", "far=cifar-10"]
     fashion, cifar = load_ood_datasets(written, digits, data_dir, stream=False)
     assert (fashion.group, cifar.group) == ("near", "far")
-    assert fashion.images.test_x.shape == (10_000, 28, 28, 1)
-    assert cifar.images.test_x.shape == (10_000, 32, 32, 3)
-    assert (len(cifar.images.train_y), cifar.images.train_x.shape) == (0, (0, 32, 32, 3))
+    assert fashion.images.test.x.shape == (10_000, 28, 28, 1)
+    assert cifar.images.test.x.shape == (10_000, 32, 32, 3)
+    assert (len(cifar.images.train_y), cifar.images.train.x.shape) == (0, (0, 32, 32, 3))
     # the digest of the test split of the complete set
     assert cifar.digest == "e600ce11aaf5eb6759aae8ec88c3ab7c664a3bb307f49f95ddb7a5333c26325a"
 
@@ -42,7 +42,7 @@ def test_sets_with_only_test_files(data_dir, digits):
 def test_a_folder_in_memory_and_on_disk(tmp_path, digits):
     name = photos(tmp_path / "photos")
     (held,) = load_ood_datasets([name], digits, tmp_path, stream=False)
-    assert held.images.test_x.shape == (6, 8, 8, 3)
+    assert held.images.test.x.shape == (6, 8, 8, 3)
     (listed,) = load_ood_datasets([name], digits, tmp_path, stream=True)
     assert (len(listed.images.test), listed.images.image_size) == (6, 8)
     assert (held.group, listed.images.name) == (None, name)

@@ -16,7 +16,7 @@ from scipy.io import savemat
 from sklearn.datasets import load_digits
 
 from marginctl.data.images import readers
-from marginctl.data.images.in_memory import InMemoryImages, load_in_memory, split_digest
+from marginctl.data.images.in_memory import InMemoryImages, PixelSplit, load_in_memory
 from marginctl.data.images.registry import IMAGE_SETS
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
@@ -32,7 +32,9 @@ loaded = functools.cache(load_in_memory)  # once for all tests that only look
 def synthetic(train_x, train_y=(0, 1), name="synthetic"):
     train_x = np.asarray(train_x, np.uint8)
     y = np.asarray(train_y, np.int64)
-    return InMemoryImages(name, train_x, y, train_x[:1].copy(), y[:1].copy(), ("a", "b"))
+    return InMemoryImages(
+        name, ("a", "b"), PixelSplit(train_x, y=y), PixelSplit(train_x[:1].copy(), y=y[:1].copy())
+    )
 
 
 def test_shapes():
@@ -72,8 +74,8 @@ def test_the_digest_is_of_the_content_and_not_of_the_name():
         synthetic(x[::-1]),
         synthetic(x.reshape(2, 2, 2, 4)),
         synthetic(x, (1, 0)),
-        replace(data, test_x=data.test_x + 1),
-        replace(data, test_y=data.test_y + 1),
+        replace(data, test=replace(data.test, x=data.test.x + 1)),
+        replace(data, test=replace(data.test, y=data.test_y + 1)),
         replace(data, classes=("a", "c")),
     ]
     assert len({data.digest, *(other.digest for other in others)}) == 7
@@ -144,12 +146,12 @@ def test_the_most_complete_layout_is_named(tmp_path):
 
 def test_digits_are_scikit_learns(tmp_path):
     data = load_in_memory("digits", tmp_path)
-    assert data.train_x.shape == (1437, 8, 8, 1)
-    assert data.test_x.shape == (360, 8, 8, 1)
+    assert data.train.x.shape == (1437, 8, 8, 1)
+    assert data.test.x.shape == (360, 8, 8, 1)
     assert data.classes == tuple("0123456789")
     original = load_digits()
     scaled = [[round(v * 255 / 16) for v in row] for row in original.data]
-    x = np.concatenate([data.train_x, data.test_x]).reshape(-1, 64).tolist()
+    x = np.concatenate([data.train.x, data.test.x]).reshape(-1, 64).tolist()
     y = np.concatenate([data.train_y, data.test_y])
     assert sorted(zip(x, y.tolist(), strict=True)) == sorted(
         zip(scaled, original.target.tolist(), strict=True)
@@ -382,12 +384,12 @@ def test_both_layouts_give_the_same_images(tmp_path, small_cifar, name, dump):
     write_binary(tmp_path / "b", name, train, test)
     write_python(tmp_path / "p", name, train, test, dump)
     binary, python = load_in_memory(name, tmp_path / "b"), load_in_memory(name, tmp_path / "p")
-    assert np.array_equal(binary.train_x, train[0])
+    assert np.array_equal(binary.train.x, train[0])
     assert np.array_equal(binary.train_y, train[1])
-    assert np.array_equal(binary.test_x, test[0])
+    assert np.array_equal(binary.test.x, test[0])
     assert np.array_equal(binary.test_y, test[1])
     assert binary.digest == python.digest
-    assert binary.train_x.flags.c_contiguous
+    assert binary.train.x.flags.c_contiguous
     assert binary.classes == IMAGE_SETS[name].classes
 
 
@@ -420,7 +422,9 @@ def test_a_label_out_of_range(tmp_path, small_cifar):
 
 def test_a_changed_pixel_of_a_split_with_a_known_digest(tmp_path, small_cifar, monkeypatch):
     train, test = content_of("cifar-10")
-    replace_entry(monkeypatch, "cifar-10", digests={"test": split_digest(*test)})
+    replace_entry(
+        monkeypatch, "cifar-10", digests={"test": PixelSplit(test[0], y=test[1]).digest()}
+    )
     write_binary(tmp_path, "cifar-10", train, test)
     load_in_memory("cifar-10", tmp_path)
     test[0][0, 0, 0, 0] ^= 1
@@ -580,10 +584,10 @@ def test_svhn(tmp_path, monkeypatch, name, folder):
     replace_entry(monkeypatch, name, num_images=(count, 4), layouts=layouts)
     data = load_in_memory(name, tmp_path)
     both = np.concatenate([train, extra]) if name == "svhn-extra" else train
-    assert np.array_equal(data.train_x, both)
-    assert np.array_equal(data.test_x, test)
+    assert np.array_equal(data.train.x, both)
+    assert np.array_equal(data.test.x, test)
     assert data.train_y.tolist() == [1, 0, 9, 2] * (len(both) // 4)
-    assert data.train_x.flags.c_contiguous
+    assert data.train.x.flags.c_contiguous
     replace_entry(monkeypatch, name, num_images=(count, 5))
     assert refusal(RequestError, load_in_memory, name, tmp_path) == (
         f"data set '{name}': test split in {tmp_path / folder}: 4 images, expected 5: "
@@ -629,8 +633,8 @@ def test_a_mat_file_of_something_else(tmp_path, held):
 
 def test_mnist(data_dir):
     data = loaded("mnist", data_dir)
-    assert data.train_x.shape == (60_000, 28, 28, 1)
-    assert data.test_x.shape == (10_000, 28, 28, 1)
+    assert data.train.x.shape == (60_000, 28, 28, 1)
+    assert data.test.x.shape == (10_000, 28, 28, 1)
     counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     assert np.bincount(data.train_y).tolist() == counts
     counts = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
@@ -644,18 +648,18 @@ def test_mnist(data_dir):
 def test_the_test_part_of_fashion_mnist(data_dir):
     entry = IMAGE_SETS["fashion-mnist"]
     test = load_in_memory("fashion-mnist", data_dir, test_only=True)
-    x, y = test.test_x, test.test_y
+    y = test.test_y
     assert np.bincount(y).tolist() == [1000] * 10
-    assert split_digest(x, y) == entry.digests["test"]
+    assert test.test.digest() == entry.digests["test"]
 
 
 def test_cifar_100(data_dir):
     data = loaded("cifar-100", data_dir)
-    assert data.train_x.shape == (50_000, 32, 32, 3)
-    assert data.test_x.shape == (10_000, 32, 32, 3)
+    assert data.train.x.shape == (50_000, 32, 32, 3)
+    assert data.test.x.shape == (10_000, 32, 32, 3)
     assert np.bincount(data.train_y).tolist() == [500] * 100
     assert np.bincount(data.test_y).tolist() == [100] * 100
-    measured = data.train_x[::10].mean((0, 1, 2)) / 255
+    measured = data.train.x[::10].mean((0, 1, 2)) / 255
     assert measured == pytest.approx(data.mean, abs=0.005)
     assert data.digest == "852b25594952c688eab1d4fba5ced05d402a7c11e318eeceba7bff3ce803dc83"
 
@@ -675,7 +679,7 @@ def test_the_names_of_cifar_100_fit_its_groups(data_dir):
 def test_the_test_part_of_cifar_10(data_dir):
     entry = IMAGE_SETS["cifar-10"]
     test = load_in_memory("cifar-10", data_dir, test_only=True)
-    x, y = test.test_x, test.test_y
+    y = test.test_y
     assert np.bincount(y).tolist() == [1000] * 10
-    assert split_digest(x, y) == entry.digests["test"]
+    assert test.test.digest() == entry.digests["test"]
     assert [entry.classes[c] for c in y[:4]] == ["cat", "ship", "ship", "airplane"]

@@ -5,11 +5,15 @@ import itertools
 import numpy as np
 import pytest
 
-from marginctl.data.images.in_memory import InMemoryImages, load_in_memory
+from marginctl.data.images.in_memory import InMemoryImages, PixelSplit, load_in_memory
 from marginctl.data.images.subsets import label_noise, long_tailed, subsample
 from marginctl.errors import RequestError
 
 CLASSES = [400, 100, 25, 3]
+
+
+def made(name, classes, x, y, test_x, test_y):
+    return InMemoryImages(name, classes, PixelSplit(x, y=y), PixelSplit(test_x, y=test_y))
 
 
 @pytest.fixture
@@ -19,11 +23,11 @@ def data():
     x = np.zeros((528, 2, 2, 1), np.uint8)
     x[:, 0, 0, 0], x[:, 0, 1, 0] = np.divmod(np.arange(528), 256)
     test = np.arange(16, dtype=np.uint8).reshape(4, 2, 2, 1)
-    return InMemoryImages("made-up", x, y, test, np.arange(4), ("a", "b", "c", "d"))
+    return made("made-up", ("a", "b", "c", "d"), x, y, test, np.arange(4))
 
 
 def rows(images: InMemoryImages) -> list[int]:
-    return (images.train_x[:, 0, 0, 0].astype(int) * 256 + images.train_x[:, 0, 1, 0]).tolist()
+    return (images.train.x[:, 0, 0, 0].astype(int) * 256 + images.train.x[:, 0, 1, 0]).tolist()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +58,7 @@ def test_a_fraction_of_each_class(data, fraction, counts):
 )
 def test_a_total_size(data, size, counts):
     part = subsample(data, size=size, seed=0)
-    assert len(part.train_x) == size
+    assert len(part.train.x) == size
     assert np.bincount(part.train_y).tolist() == counts
     assert np.array_equal(part.train_y, data.train_y[rows(part)])
 
@@ -75,7 +79,7 @@ def test_the_seed_decides(data):
 
 def test_only_the_training_split_and_the_digest_change(data):
     for part in (subsample(data, 0.5, seed=0), label_noise(data, 0.5, seed=0)):
-        assert part.test_x is data.test_x
+        assert part.test.x is data.test.x
         assert part.test_y is data.test_y
         assert (part.name, part.classes) == (data.name, data.classes)
         assert part.split_digests["test"] == data.split_digests["test"]
@@ -117,7 +121,7 @@ def test_label_noise_changes_a_fraction_of_labels(data, fraction, changed):
     assert (noisy.train_y != data.train_y).sum() == changed
     assert set(noisy.train_y.tolist()) <= {0, 1, 2, 3}
     assert noisy.train_y.dtype == np.int64
-    assert noisy.train_x is data.train_x
+    assert noisy.train.x is data.train.x
     assert np.array_equal(data.train_y, before)
 
 
@@ -130,7 +134,7 @@ def test_a_larger_fraction_changes_what_a_smaller_one_changes(data):
 def test_every_wrong_class_is_equally_likely():
     y = np.zeros(9000, np.int64)
     x = np.zeros((9000, 1, 1, 1), np.uint8)
-    images = InMemoryImages("zeros", x, y, x[:1], y[:1], ("a", "b", "c", "d"))
+    images = made("zeros", ("a", "b", "c", "d"), x, y, x[:1], y[:1])
     counts = np.bincount(label_noise(images, 0.999, seed=0).train_y)
     assert counts[0] == 9
     assert np.abs(counts[1:] - 2997).max() < 4 * 2997**0.5
@@ -153,7 +157,7 @@ def test_label_noise_out_of_range(data, fraction):
 def test_label_noise_needs_two_classes():
     x, y = np.zeros((3, 1, 1, 1), np.uint8), np.zeros(3, np.int64)
     with pytest.raises(RequestError) as caught:
-        label_noise(InMemoryImages("one", x, y, x, y, ("a",)), 0.5, seed=0)
+        label_noise(made("one", ("a",), x, y, x, y), 0.5, seed=0)
     assert caught.value.lines == ("data.label_noise of one: 1 class: expected at least 2 classes",)
 
 
@@ -171,7 +175,7 @@ def balanced(classes, each):
     y = np.random.default_rng(0).permutation(np.repeat(np.arange(classes), each))
     x = np.zeros((len(y), 1, 1, 1), np.uint8)
     names = tuple(f"c{c}" for c in range(classes))
-    return InMemoryImages("made-up", x, y, x[:classes], np.arange(classes), names)
+    return made("made-up", names, x, y, x[:classes], np.arange(classes))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +209,7 @@ def test_long_tails_are_nested_and_keep_the_test_split(data):
     assert found[100, 100] != set(rows(long_tailed(data, 100, max_per_class=100, seed=1)))
     part = long_tailed(data, 100, max_per_class=100, seed=0)
     assert np.bincount(part.train_y).tolist() == [100, 21, 4, 1]
-    assert part.test_x is data.test_x
+    assert part.test.x is data.test.x
     assert part.split_digests["test"] == data.split_digests["test"]
     assert (
         len({part.digest, data.digest, long_tailed(data, 50, max_per_class=100, seed=0).digest})

@@ -160,8 +160,8 @@ def test_arrays_equal_those_of_torchvision(name, miniature):
     root = miniature(name)
     found = load_in_memory(name, root)
     for part, x, y in (
-        ("train", found.train_x, found.train_y),
-        ("test", found.test_x, found.test_y),
+        ("train", found.train.x, found.train_y),
+        ("test", found.test.x, found.test_y),
     ):
         expected = list(torchvision_part(name, part, root))
         shown = np.stack([np.asarray(image) for image, _ in expected])
@@ -174,7 +174,7 @@ def test_a_set_on_disk_loads_into_memory_unless_it_is_large(name, miniature):
     root = miniature(name)
     found = load_in_memory(name, root, 16)
     streamed = load_on_disk(name, root, 16)
-    assert found.train_x.shape == (len(streamed.train), 16, 16, 3)
+    assert found.train.x.shape == (len(streamed.train), 16, 16, 3)
     assert sorted(found.test_y.tolist()) == sorted(streamed.test_y.tolist())
     assert found.has_validation == streamed.has_validation
     assert found.classes == streamed.classes

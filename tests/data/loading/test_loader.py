@@ -42,7 +42,7 @@ def test_an_epoch_holds_every_image_once_and_epochs_differ():
         xs, ys = zip(*made.train_batches(epoch, 8), strict=True)
         x, y = torch.cat(xs), torch.cat(ys)
         whole = (
-            torch.as_tensor(data.train_x).permute(0, 3, 1, 2).float() / 255 - data.mean[0]
+            torch.as_tensor(data.train.x).permute(0, 3, 1, 2).float() / 255 - data.mean[0]
         ) / data.std[0]
         order = [int((whole - row).abs().sum((1, 2, 3)).argmin()) for row in x]
         assert sorted(order) == list(range(50))
@@ -120,7 +120,7 @@ def test_test_images_come_once_in_order():
 def test_the_first_test_image_has_its_pixels_again(channels):
     data = images(n=5, channels=channels)
     pixels = loader(data).first_test_image()
-    assert torch.equal(pixels, torch.as_tensor(data.test_x[0]).permute(2, 0, 1))
+    assert torch.equal(pixels, torch.as_tensor(data.test.x[0]).permute(2, 0, 1))
 
 
 def test_processes_share_every_batch():

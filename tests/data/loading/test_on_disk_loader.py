@@ -121,9 +121,9 @@ def test_flip_only_flips_the_squares_of_images_in_memory(files, tmp_path):
     in_memory = load_in_memory("folder:photos", tmp_path, 28)
     made = loader(replace(files, resizing=SQUARE), "flip")
     (x, _), *_ = made.test_batches(5)
-    squares = torch.tensor(in_memory.test_x).permute(0, 3, 1, 2).float() / 255
+    squares = torch.tensor(in_memory.test.x).permute(0, 3, 1, 2).float() / 255
     assert torch.allclose(x, (squares - MEAN) / STD, atol=1e-5)
-    plain = torch.tensor(in_memory.train_x).permute(0, 3, 1, 2).float() / 255
+    plain = torch.tensor(in_memory.train.x).permute(0, 3, 1, 2).float() / 255
     plain = (plain - MEAN) / STD
     mirrored = 0
     for (x, _), rows in zip(made.train_batches(0, 14), [made._order(0)], strict=True):
