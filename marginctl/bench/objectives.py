@@ -3,22 +3,14 @@
 import importlib.util
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import nn
 
-from marginctl.bench.timing import (
-    Context,
-    Count,
-    Result,
-    Settings,
-    Skipped,
-    interleave,
-    middle_half,
-    ratios,
-)
+from marginctl.bench import timing
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import ParsedObjective, available, parse_preset
 from marginctl.objectives.schedules import Schedule
@@ -27,11 +19,11 @@ OURS, REFERENCE = "marginctl", "cross-entropy"
 OTHER_LIBRARY = "pytorch-metric-learning"
 WARM_UP = 3
 
-Shape = Annotated[list[Count], Field(min_length=3, max_length=3)]
+Shape = Annotated[list[timing.Count], Field(min_length=3, max_length=3)]
 
 
-class ObjectivesSettings(Settings):
-    rounds: Count = 15
+class ObjectivesSettings(timing.Settings):
+    rounds: timing.Count = 15
     objectives: list[ParsedObjective] = Field(
         default_factory=lambda: [parse_preset(name) for name in available()]
     )
@@ -45,9 +37,9 @@ SUITE = {"rounds": 9, "shapes": [[256, 1000, 512]]}
 QUICK = {"rounds": 3, "shapes": [[128, 10, 512]]}
 
 
-def run(settings: ObjectivesSettings, context: Context) -> Result:
+def run(settings: ObjectivesSettings, context: timing.Context) -> timing.Result:
     """Time a forward and a backward pass of each objective with its linear layer."""
-    result = Result("objectives", settings.model_dump(), context.device)
+    result = timing.Result("objectives", settings.model_dump(), context.device)
     result.notes.append("in brackets: batch size, classes, feature dimension")
     for shape in settings.shapes:
         for objective in settings.objectives:
@@ -56,20 +48,25 @@ def run(settings: ObjectivesSettings, context: Context) -> Result:
                 seconds = _time_sides(objective, shape, settings.rounds, context.device)
             except (RuntimeError, MemoryError) as error:  # usually out of memory
                 reason = " ".join(str(error).split())[:200]
-                result.skipped.append(Skipped(label, reason))
+                result.skipped.append(timing.Skipped(label, reason))
                 context.report(f"{label}: skipped: {reason}")
                 continue
-            times = ratios(seconds, OURS, REFERENCE)
-            ours = result.add(label, times, "x", REFERENCE, spread=middle_half)
+            times = timing.ratios(seconds, OURS, REFERENCE)
+            add = partial(result.add, spread=timing.middle_half)
+            ours = add(label, times, "x", REFERENCE)
             if OTHER_LIBRARY in seconds:
-                times = ratios(seconds, OTHER_LIBRARY, REFERENCE)
-                result.add(f"{OTHER_LIBRARY}, {label}", times, "x", REFERENCE, spread=middle_half)
+                times = timing.ratios(seconds, OTHER_LIBRARY, REFERENCE)
+                result.add(
+                    f"{OTHER_LIBRARY}, {label}", times, "x", REFERENCE, spread=timing.middle_half
+                )
             milliseconds = [1000 * s for s in seconds[REFERENCE]]
-            result.add(f"{REFERENCE}, timed with {label}", milliseconds, "ms", spread=middle_half)
+            result.add(
+                f"{REFERENCE}, timed with {label}", milliseconds, "ms", spread=timing.middle_half
+            )
             context.report(f"{label}: {ours.median:.2f}x")
     if not importlib.util.find_spec(OTHER_LIBRARY.replace("-", "_")):
         reason = f"{OTHER_LIBRARY} is not installed: pip install {OTHER_LIBRARY}"
-        result.skipped.append(Skipped(OTHER_LIBRARY, reason))
+        result.skipped.append(timing.Skipped(OTHER_LIBRARY, reason))
     return result
 
 
@@ -99,7 +96,7 @@ def _time_sides(
         modules[side].zero_grad()
 
     sides: dict[str, Callable[[], None]] = {side: lambda side=side: step(side) for side in modules}  # type: ignore[misc]
-    return interleave(sides, rounds, device=device, warm_up=WARM_UP, prepare=clear_gradients)
+    return timing.interleave(sides, rounds, device=device, warm_up=WARM_UP, prepare=clear_gradients)
 
 
 def other_library(

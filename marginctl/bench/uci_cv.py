@@ -10,18 +10,7 @@ import numpy as np
 from pydantic import Field
 from threadpoolctl import threadpool_limits
 
-from marginctl.bench.timing import (
-    FULL_RANGE,
-    Context,
-    Count,
-    Result,
-    Settings,
-    Skipped,
-    Spread,
-    full_range,
-    interleave,
-    ratios,
-)
+from marginctl.bench import timing
 from marginctl.crossval.executors import ProcessExecutor
 from marginctl.crossval.reference_trainer import train_network
 from marginctl.crossval.stack import Stack, build_stacks
@@ -37,11 +26,11 @@ OURS = "marginctl"
 LOOP_NETWORKS = 10  # the loop is timed on this many networks, and its time scaled up
 
 
-class UciCvSettings(Settings):
-    rounds: Count = 3
+class UciCvSettings(timing.Settings):
+    rounds: timing.Count = 3
     datasets: list[str] = Field(default=["iris", "banknote-authentication"])
-    epochs: Count = 100
-    repeats: Count = 10  # of 10 folds
+    epochs: timing.Count = 100
+    repeats: timing.Count = 10  # of 10 folds
 
 
 SETTINGS = UciCvSettings
@@ -49,13 +38,13 @@ SUITE = {"epochs": 10}
 QUICK = {"rounds": 1, "datasets": ["iris"], "epochs": 3}
 
 
-def run(settings: UciCvSettings, context: Context) -> Result:
+def run(settings: UciCvSettings, context: timing.Context) -> timing.Result:
     """Time the training of the same networks by each side, on each data set.
 
     Every side trains networks of two hidden layers of 64 with Adam and batches of 32. The first
     round tries each setting of threads and jobs; the others repeat each side's best setting.
     """
-    result = Result("uci-cv", settings.model_dump(), "cpu")
+    result = timing.Result("uci-cv", settings.model_dump(), "cpu")
     cores = usable_cores()
     counts = [1, cores] if cores > 1 else [1]
     protocol = Protocol(hidden=[64, 64], epochs=settings.epochs, repeats=settings.repeats)
@@ -65,10 +54,10 @@ def run(settings: UciCvSettings, context: Context) -> Result:
         for dataset in load_datasets(settings.datasets, context, result):
             name = dataset.name
             seconds = _time_dataset(dataset, protocol, pools, settings.rounds, context)
-            result.add(f"{OURS}, {name}", seconds[OURS], "s", spread=full_range)
+            result.add(f"{OURS}, {name}", seconds[OURS], "s", spread=timing.full_range)
             for side in [side for side in seconds if side != OURS]:
-                times = ratios(seconds, side, OURS)
-                spread = result.add(f"{side}, {name}", times, "x", OURS, spread=full_range)
+                times = timing.ratios(seconds, side, OURS)
+                spread = result.add(f"{side}, {name}", times, "x", OURS, spread=timing.full_range)
                 by_side.setdefault(side, []).append(spread.median)
     finally:
         for pool in pools.values():
@@ -82,18 +71,20 @@ def run(settings: UciCvSettings, context: Context) -> Result:
 
 
 def load_datasets(
-    names: Iterable[str], context: Context, result: Result, title: str = "{}"
+    names: Iterable[str], context: timing.Context, result: timing.Result, title: str = "{}"
 ) -> Iterator[TabularDataset]:
     """Yield UCI data sets; those without data are skipped, by the title with their name."""
     for name in names:
         try:
             yield load_uci(name, context.data_dir or default_data_dir())
         except RequestError as error:
-            result.skipped.append(Skipped(title.format(name), error.lines[0]))
+            result.skipped.append(timing.Skipped(title.format(name), error.lines[0]))
 
 
-def _geometric_mean(values: Sequence[float]) -> Spread:
-    return Spread(statistics.geometric_mean(values), min(values), max(values), FULL_RANGE)
+def _geometric_mean(values: Sequence[float]) -> timing.Spread:
+    return timing.Spread(
+        statistics.geometric_mean(values), min(values), max(values), timing.FULL_RANGE
+    )
 
 
 def _time_dataset(
@@ -101,7 +92,7 @@ def _time_dataset(
     protocol: Protocol,
     pools: dict[int, ProcessExecutor],
     rounds: int,
-    context: Context,
+    context: timing.Context,
 ) -> dict[str, list[float]]:
     """Return the seconds of each side with its best setting, by round."""
     short = protocol.model_copy(update={"epochs": 1})
@@ -124,11 +115,11 @@ def _time_dataset(
         _train_sklearn(dataset, short, count, 1)
     seconds, best = {}, {}
     for side, settings in sides.items():
-        first = interleave(settings, 1, warm_up=0)
+        first = timing.interleave(settings, 1, warm_up=0)
         setting = min(first, key=lambda s: first[s][0])
         seconds[side], best[side] = first[setting], settings[setting]
         context.report(f"{dataset.name}, {side}: {setting}, {first[setting][0]:.2f} s")
-    more = interleave(best, rounds - 1, warm_up=0, report=context.report)
+    more = timing.interleave(best, rounds - 1, warm_up=0, report=context.report)
     return {
         side: [scale.get(side, 1.0) * s for s in seconds[side] + more[side]] for side in seconds
     }

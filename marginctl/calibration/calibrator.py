@@ -118,10 +118,7 @@ def evaluate_calibrator(
         "note": note,
         "warning": warning,
         "top1": 100 * float(scores.values["accuracy"] or 0),
-        "nll": scores.values["nll"],
-        "brier": scores.values["brier"],
-        "adaptive_ece": scores.values["adaptive_ece"],
-        "classwise_ece": scores.values["classwise_ece"],
+        **{key: scores.values[key] for key in ("nll", "brier", "adaptive_ece", "classwise_ece")},
         "calibration": scores.reliability.as_json(),
         "reasons": scores.reasons,
     }

@@ -37,13 +37,13 @@ METHODS = Registry(
         ),
         "vector": Method(
             "softmax(w * f + b)",
-            lambda outputs, bins: scaling.fit_vector(outputs),
-            scaling.apply_vector,
+            lambda outputs, bins: scaling.fit(outputs, matrix=False),
+            scaling.apply,
         ),
         "matrix": Method(
             "softmax(W f + b), off-diagonal and bias regularized",
-            lambda outputs, bins: scaling.fit_matrix(outputs),
-            scaling.apply_matrix,
+            lambda outputs, bins: scaling.fit(outputs, matrix=True),
+            scaling.apply,
         ),
         "isotonic": Method(
             "isotonic regression, one-versus-rest, renormalized",

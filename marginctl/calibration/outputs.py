@@ -147,11 +147,7 @@ def create_outputs(
 
 
 def _normalize(name: str, p: NDArray[Any], place: Callable[[int], str]) -> str | None:
-    """Divide rows of probabilities by their sums, in place; return a remark if they were rounded.
-
-    Raises:
-        RequestError: a value outside 0 to 1, or a row whose sum is not 1 within rounding.
-    """
+    """Divide rows of probabilities by their sums, in place; return a remark on rounded ones."""
     if not (p.min() >= 0 and p.max() <= 1 + _EXCESS):
         i, c = (int(k) for k in np.argwhere(~((p >= 0) & (p <= 1 + _EXCESS)))[0])
         raise RequestError(

@@ -56,9 +56,7 @@ def read_outputs(path: Path) -> Outputs:
     content = read_content(path)[0]
     if not content.strip():
         raise RequestError(f"{path}: the file is empty: expected {FORMS}")
-    if _is_npz(path):
-        return _read_npz(path, content)
-    return _read_csv(path, read_cells(path, text=LABEL))
+    return _read_npz(path, content) if _is_npz(path) else _read_csv(path)
 
 
 def _is_npz(path: Path) -> bool:
@@ -115,7 +113,8 @@ def _without_row_names(cells: Cells) -> list[str]:
     return names[1:] if names[0] == unnamed(1) else names
 
 
-def _read_csv(path: Path, cells: Cells) -> Outputs:
+def _read_csv(path: Path) -> Outputs:
+    cells = read_cells(path, text=LABEL)
     table, remarks = cells.frame, list(cells.remarks)
     names = _without_row_names(cells)
     if len(names) < len(table.columns):
@@ -127,7 +126,6 @@ def _read_csv(path: Path, cells: Cells) -> Outputs:
             raise RequestError(
                 f"{path}: column '{shorten(name)}': expected no further column: remove it"
             )
-
     columns = [name for name in names if name != LABEL]
     classes = [column.removeprefix(prefixes[column]) for column in columns]
     if _are_numbers(classes):
@@ -157,11 +155,7 @@ def _read_csv(path: Path, cells: Cells) -> Outputs:
 def _numbers(
     table: pd.DataFrame, place: Callable[[int], str]
 ) -> tuple[NDArray[np.float64], str | None]:
-    """Return columns as numbers, and a remark if the numbers have thousands separators.
-
-    Raises:
-        RequestError: a value that is not a number; the message names its line.
-    """
+    """Return columns as numbers, and a remark if the numbers have thousands separators."""
     if all(dtype.kind in "iuf" for dtype in table.dtypes):
         return table.to_numpy(np.float64), None
     texts = table.astype(str).to_numpy()
@@ -181,11 +175,7 @@ def _are_numbers(names: Sequence[str]) -> bool:
 def _class_indices(
     labels: "pd.Series[str]", names: list[str], place: Callable[[int], str]
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the class of each label, which is a name or, if none is, a position from 0.
-
-    Raises:
-        RequestError: a label that is neither; the message names its place.
-    """
+    """Return the class of each label, which is a name or, if none is, a position from 0."""
     remarks = []
     is_number = labels.str.fullmatch(r"[0-9]{1,9}(\.0*)?")
     numbers = pd.to_numeric(labels.where(is_number))

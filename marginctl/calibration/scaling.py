@@ -28,24 +28,16 @@ GRADIENT_TOLERANCE = 1e-5  # the largest entry of the gradient at an optimum
 Objective = Callable[[FloatArray], tuple[float, FloatArray]]
 
 
-def fit_vector(outputs: Outputs) -> Fit:
-    """Return w and b, each (C,), with the least mean NLL, by L-BFGS.
+def fit(outputs: Outputs, *, matrix: bool) -> Fit:
+    """Return w and b, each (C,), with the least mean NLL; or W (C, C) and b, with NLL plus ODIR.
 
-    It has converged if the largest entry of the gradient is at most `GRADIENT_TOLERANCE`. The
-    iterate with the least NLL is returned whether or not the solver succeeds.
+    The solver is L-BFGS. It has converged if the largest entry of the gradient is at most
+    `GRADIENT_TOLERANCE`. The iterate with the least NLL is returned whether or not the solver
+    succeeds.
+
+    Args:
+        matrix: whether W is fitted, and not w.
     """
-    return _fit(outputs, matrix=False)
-
-
-def fit_matrix(outputs: Outputs) -> Fit:
-    """Return W (C, C) and b (C,) with the least mean NLL plus ODIR, by L-BFGS.
-
-    As `fit_vector`; the gradient is that of the regularized objective.
-    """
-    return _fit(outputs, matrix=True)
-
-
-def _fit(outputs: Outputs, *, matrix: bool) -> Fit:
     f, y, c = outputs.logits(), outputs.labels, outputs.num_classes
     first, unit = temperature.fit(outputs), temperature.logit_spread(f) or 1.0
     start = np.zeros((c + 1 if matrix else 2, c))  # the rows of the weight, and the bias
@@ -86,16 +78,10 @@ def _fit(outputs: Outputs, *, matrix: bool) -> Fit:
     return Fit(parameters, converged, note, details)
 
 
-def apply_vector(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
-    """Return softmax(w * f + b), which may predict other classes."""
-    weight, bias = np.array(parameters["weight"]), np.array(parameters["bias"])
-    return from_logits(outputs.logits() * weight + bias)
-
-
-def apply_matrix(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
-    """Return softmax(W f + b), which may predict other classes."""
-    weight, bias = np.array(parameters["weight"]), np.array(parameters["bias"])
-    return from_logits(outputs.logits() @ weight.T + bias)
+def apply(parameters: Mapping[str, Any], outputs: Outputs) -> Predictions:
+    """Return softmax(w * f + b) or softmax(W f + b), which may predict other classes."""
+    weight, bias, f = np.array(parameters["weight"]), parameters["bias"], outputs.logits()
+    return from_logits((f @ weight.T if weight.ndim == 2 else f * weight) + np.array(bias))
 
 
 class _BestPoint:

@@ -42,7 +42,7 @@ from marginctl.metrics.scoring_rules import softmax
 from marginctl.recipe.image_data import ImageData
 from marginctl.recipe.image_recipe import grid_text
 from marginctl.recipe.transfer import TransferRecipe
-from marginctl.runs.atomic_io import csv_text, write_csv, write_output
+from marginctl.runs.atomic_io import csv_text, write_atomically, write_output
 from marginctl.runs.base_record import parse_objective
 from marginctl.runs.run_dir import PREDICTIONS, RunDir, SavedResult, file_digest
 from marginctl.training.image_model import ImageModel, ImageRecord
@@ -198,7 +198,7 @@ class TransferSession(Session):
             probe.fitted.weight,
         )
         rows = prediction_rows(recipe.data, images, self.data_dir, probe.logits)
-        write_csv(run_dir.path / PREDICTIONS, rows)
+        write_atomically(run_dir.path / PREDICTIONS, csv_text(rows))
         last = {
             "epoch": probe.record["fit"]["iterations"],
             "top1": evaluation["top1"],

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from marginctl.crossval.executors import ProcessExecutor, SerialExecutor, StackExecutor
 from marginctl.experiments.records import CVResult
 from marginctl.experiments.uci_cv_trial import CVTrial
-from marginctl.runs.atomic_io import write_arrays, write_atomically, write_csv
+from marginctl.runs.atomic_io import csv_text, write_arrays, write_atomically
 from marginctl.runs.run_dir import (
     DIGEST_KEYS,
     NETWORKS,
@@ -229,7 +229,7 @@ class CVExecution:
         )
         if PREDICTIONS in self.files:
             rows = [row for stack in group.stacks for row in stack.predictions]
-            write_csv(folder / PREDICTIONS, trial.prediction_rows(rows))
+            write_atomically(folder / PREDICTIONS, csv_text(trial.prediction_rows(rows)))
         if NETWORKS in trial.files(self.files):
             names = group.stacks[0].arrays
             arrays = {name: [stack.arrays[name] for stack in group.stacks] for name in names}

@@ -18,18 +18,11 @@ from torch import Tensor, nn
 
 from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.errors import RequestError
+from marginctl.models import state_dicts
 from marginctl.models.backbone import last_linear, replace_module
 from marginctl.models.backbones import efficientnet_lite
 from marginctl.models.backbones.external import find_library
 from marginctl.models.registry import TIMM, TORCHVISION
-from marginctl.models.state_dicts import (
-    check_shapes,
-    original_network,
-    read_backbone,
-    read_library_weights,
-    read_state_dict,
-    split_classifier,
-)
 from marginctl.utils.text import did_you_mean, join_names, one_line
 
 FORCE_WEIGHTS_ONLY = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # torch's own switch
@@ -60,17 +53,13 @@ class PretrainedClassifier:
 
     def weights(self) -> tuple[Mapping[str, Tensor], Tensor, Tensor]:
         """Return the backbone's weights by name, the class weights (C, d) and the biases (C,)."""
-        backbone, classifier = self.in_file or _split_tensors(self.network())
+        backbone, classifier = self.in_file or state_dicts.split_classifier(self.network())
         if not classifier and self.categories:
             raise RequestError(
                 f"{self.name}: has no linear layer at the end: choose another network"
             )
         weight = classifier.get("weight", torch.zeros(0, 1))
         return backbone, weight, classifier.get("bias", torch.zeros(len(weight)))
-
-
-def _split_tensors(network: nn.Module) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-    return split_classifier(network, network.state_dict())
 
 
 def is_weights_name(text: str) -> bool:
@@ -102,8 +91,11 @@ def pretrained_classifier(name: str) -> PretrainedClassifier:
     name, separator, path = name.partition("=")
     if separator:
         return _with_weights_in(Path(path), pretrained_classifier(name))
-    if name == efficientnet_lite.NAME:
-        return _efficientnet_lite()
+    if name == efficientnet_lite.NAME:  # resized and cropped by torchvision's default transform
+        network, classes = efficientnet_lite.pretrained_network, _imagenet_categories()
+        return PretrainedClassifier(
+            name, name, None, classes, network, 224, mean=LITE_MEAN, std=LITE_STD
+        )
     if name.startswith(TIMM):
         return _timm_classifier(name)
     from torchvision.models import get_model
@@ -141,7 +133,7 @@ def _with_weights_in(path: Path, published: PretrainedClassifier) -> PretrainedC
     As many classes as the published weights have are taken for the same in the same order; else
     classes are numbers.
     """
-    backbone, classifier = read_backbone(published.model, path)
+    backbone, classifier = state_dicts.read_backbone(published.model, path)
     classes = len(classifier.get("weight", ()))
     same = classes == len(published.categories)
     return replace(
@@ -155,31 +147,17 @@ def _with_weights_in(path: Path, published: PretrainedClassifier) -> PretrainedC
 
 
 def _network_in(path: Path, model: str, classes: int) -> nn.Module:
-    network = original_network(model)
+    network = state_dicts.original_network(model)
     assert network is not None
     name, layer = last_linear(network) or ("", nn.Linear(0, 0))
     replace_module(network, name, nn.Linear(layer.in_features, classes, layer.bias is not None))
-    state = read_library_weights(path)
+    state = state_dicts.read_library_weights(path)
     try:
-        check_shapes(network, state)
+        state_dicts.check_shapes(network, state)
     except ValueError as error:
         raise RequestError(f"{path}: is no {model} ({error}): name the model that it is") from None
     network.load_state_dict(state)
     return network
-
-
-def _efficientnet_lite() -> PretrainedClassifier:
-    """EfficientNet-Lite0; images are resized and cropped by torchvision's default transform."""
-    return PretrainedClassifier(
-        name=efficientnet_lite.NAME,
-        model=efficientnet_lite.NAME,
-        url=None,
-        categories=_imagenet_categories(),
-        network=efficientnet_lite.pretrained_network,
-        image_size=224,
-        mean=LITE_MEAN,
-        std=LITE_STD,
-    )
 
 
 def _imagenet_categories() -> tuple[str, ...]:
@@ -207,7 +185,7 @@ def _timm_classifier(name: str) -> PretrainedClassifier:
     file, url = _timm_file(config)
 
     def load() -> Any:
-        overlay = {"state_dict": read_state_dict(file)} if file.is_file() else {}
+        overlay = {"state_dict": state_dicts.read_state_dict(file)} if file.is_file() else {}
         if not overlay and config.hf_hub_id:
             with urlopen(url.partition("/resolve/")[0], timeout=TIMEOUT):
                 pass  # fails at once, where the client of timm tries for a minute

@@ -87,9 +87,6 @@ def _has_convolution(module: nn.Module) -> bool:
 
 
 def _reduces_resolution(module: nn.Module) -> bool:
-    for inner in module.modules():
-        if isinstance(inner, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d):
-            stride = inner.stride
-            if max(stride if isinstance(stride, tuple | list) else (stride,)) > 1:
-                return True
-    return False
+    layers = (nn.Conv2d, nn.MaxPool2d, nn.AvgPool2d)
+    strides = (inner.stride for inner in module.modules() if isinstance(inner, layers))
+    return any(max(s if isinstance(s, tuple | list) else (s,)) > 1 for s in strides)

@@ -97,17 +97,18 @@ def read_backbone(model: str, path: Path) -> tuple[dict[str, Tensor], dict[str, 
 
 
 def split_classifier(
-    network: nn.Module, state: Mapping[str, Tensor]
+    network: nn.Module, state: Mapping[str, Tensor] | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return a state dict by the backbone's names, and the `weight` and `bias` of the classifier.
 
     Args:
         network: of a library, with the names of the state dict.
+        state: the state dict; None for the network's.
     """
     path, _ = last_linear(network) or (None, None)
     names = efficientnet_lite.package_names(network) if hasattr(network, "_conv_stem") else {}
     backbone, classifier = dict[str, Tensor](), dict[str, Tensor]()
-    for name, value in state.items():
+    for name, value in (network.state_dict() if state is None else state).items():
         module, _, kind = name.rpartition(".")
         if module == path:
             classifier[kind] = value

@@ -131,11 +131,6 @@ def write_json_lines(path: Path, documents: Iterable[dict[str, Any]], *, sync: b
     write_atomically(path, lines, sync=sync)
 
 
-def write_csv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
-    """Write a CSV file of a run atomically; the first row holds the column names."""
-    write_atomically(path, csv_text(rows))
-
-
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
     """Return rows as CSV with newlines as line ends."""
     text = io.StringIO()

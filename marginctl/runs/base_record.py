@@ -16,10 +16,8 @@ Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-@functools.lru_cache(maxsize=4096)
-def parse_objective(text: str) -> ParsedObjective:
-    """Parse an objective; thousands of records name few of them, and each is parsed once."""
-    return parse(text)
+# Thousands of records name few objectives, and each is parsed once.
+parse_objective = functools.lru_cache(maxsize=4096)(parse)
 
 
 def _known_objective(text: str) -> str:

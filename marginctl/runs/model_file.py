@@ -60,13 +60,7 @@ class ModelFile:
 
 
 def save_model_file(path: Path, kind: str, record: ModelRecord, tensors: Tensors) -> None:
-    """Write a model atomically.
-
-    Args:
-        path: the file.
-        kind: `table` or `images`.
-        record: all that is needed besides the tensors.
-        tensors: arrays by name.
+    """Write a model of a kind, `table` or `images`, atomically.
 
     Raises:
         StorageError: the file cannot be written.

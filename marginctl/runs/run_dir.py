@@ -18,20 +18,8 @@ import filelock
 
 import marginctl
 from marginctl.errors import StorageError
-from marginctl.runs.atomic_io import (
-    remove_stale_temporaries,
-    write_error,
-    write_json,
-    write_json_lines,
-)
+from marginctl.runs import atomic_io, safe_read
 from marginctl.runs.base_record import Result, validated
-from marginctl.runs.safe_read import (
-    SCHEMA,
-    CorruptFileError,
-    MissingFileError,
-    parse_document,
-    read_text,
-)
 
 SAVE_SECONDS = 0.015  # that the files of a small trial take, measured next to two workers
 
@@ -97,14 +85,14 @@ OTHER_TRIAL = "is not a result of this trial"
 
 def checked_document(text: str) -> dict[str, Any]:
     """Return the document of a result.json without its checksum, or raise CorruptFileError."""
-    record = parse_document(text)
+    record = safe_read.parse_document(text)
     checksum = record.pop("sha256", None)
     try:
         matches = checksum == digest(record)
     except ValueError:  # 1e999 is read as infinity
-        raise CorruptFileError("is corrupt (a number is infinite)") from None
+        raise safe_read.CorruptFileError("is corrupt (a number is infinite)") from None
     if not matches:
-        raise CorruptFileError("is corrupt (checksum mismatch)")
+        raise safe_read.CorruptFileError("is corrupt (checksum mismatch)")
     return record
 
 
@@ -113,8 +101,8 @@ def parse_result(text: str, model: type[R]) -> R:
     document = checked_document(text)
     try:
         return validated(model, document)
-    except CorruptFileError as error:
-        raise CorruptFileError(f"{OTHER_TRIAL} ({error})") from None
+    except safe_read.CorruptFileError as error:
+        raise safe_read.CorruptFileError(f"{OTHER_TRIAL} ({error})") from None
 
 
 @dataclass(frozen=True)
@@ -144,9 +132,9 @@ class RunDir:
         except OSError as error:
             if error.errno == errno.EROFS and self.path.is_dir():
                 return True  # nobody can write here: finished results can be read
-            raise StorageError(write_error(self.path, 0, error)) from None
+            raise StorageError(atomic_io.write_error(self.path, 0, error)) from None
         for folder in (self.path, (self.path / NETWORKS).parent):
-            remove_stale_temporaries(folder)
+            atomic_io.remove_stale_temporaries(folder)
         return True
 
     def unlock(self) -> None:
@@ -160,10 +148,10 @@ class RunDir:
         """
         path = self.path / "result.json"
         try:
-            result = parse_result(read_text(path), model)
-        except MissingFileError:
+            result = parse_result(safe_read.read_text(path), model)
+        except safe_read.MissingFileError:
             return SavedResult(None)
-        except CorruptFileError as error:
+        except safe_read.CorruptFileError as error:
             return SavedResult(None, f"{path}: {error}: recomputing")
         if result.trial != self.path.name:
             return SavedResult(None, f"{path}: {OTHER_TRIAL}: recomputing")
@@ -191,19 +179,19 @@ class RunDir:
             "host": {"machine": platform.machine(), "system": platform.system()},
         }
         run = {
-            "schema": SCHEMA,
+            "schema": safe_read.SCHEMA,
             **document,
             "versions": versions(),
             "git_commit": git_commit(),
             "timing": timing,
         }
-        write_json(self.path / "run.json", run, sync=False)
+        atomic_io.write_json(self.path / "run.json", run, sync=False)
         with contextlib.suppress(OSError):
             (self.path / "error.txt").unlink()  # from an earlier attempt
 
     def finish(self, metrics: Iterable[dict[str, Any]], result: R) -> R:
         """Write metrics.jsonl and then result.json, which marks the trial as finished."""
-        write_json_lines(self.path / "metrics.jsonl", metrics, sync=False)
+        atomic_io.write_json_lines(self.path / "metrics.jsonl", metrics, sync=False)
         return self.write_result(result)
 
     def write_result(self, result: R) -> R:
@@ -222,8 +210,8 @@ class RunDir:
             )
         timing = result.timing.model_copy(update={"sha256": checksums})
         result = result.model_copy(update={"timing": timing, "versions": versions()})
-        document = {"schema": SCHEMA, **result.document()}
-        write_json(self.path / "result.json", {**document, "sha256": digest(document)})
+        document = {"schema": safe_read.SCHEMA, **result.document()}
+        atomic_io.write_json(self.path / "result.json", {**document, "sha256": digest(document)})
         return result
 
 
@@ -240,9 +228,9 @@ def changed_data_note(folder: Path, pending: Iterable[Mapping[str, Any]]) -> str
     changed: dict[str, int] = {}
     for path in sorted(folder.glob("*/run.json")):
         try:
-            run = parse_document(read_text(path))
+            run = safe_read.parse_document(safe_read.read_text(path))
             info = by_key.get(_key_without_content(run))
-        except (CorruptFileError, ValueError):
+        except (safe_read.CorruptFileError, ValueError):
             continue
         finished = (path.parent / "result.json").exists()
         if finished and info is not None and info["data"] != run.get("data"):

@@ -185,7 +185,7 @@ def _join(device: str, message: Callable[[str], None]) -> Store:
 
 def is_distributed() -> bool:
     """Whether several processes train together."""
-    return _num_processes() > 1
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def all_gather_rows(rows: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ def all_gather_rows(rows: Tensor) -> Tensor:
         return rows
     # on the CPU, where that is possible, the numbers of rows wait for no GPU
     device = "cpu" if "cpu:gloo" in dist.get_backend_config() else rows.device
-    counts = list(torch.zeros(_num_processes(), 1, dtype=torch.long, device=device))
+    counts = list(torch.zeros(dist.get_world_size(), 1, dtype=torch.long, device=device))
     dist.all_gather(counts, torch.tensor([len(rows)], device=device))
     lengths = [int(count) for count in counts]
     padded = torch.cat([rows, rows.new_zeros(max(lengths) - len(rows), *rows.shape[1:])])
@@ -211,7 +211,3 @@ def all_reduce_sum(total: Tensor) -> Tensor:
     if is_distributed():
         dist.all_reduce(total)
     return total
-
-
-def _num_processes() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1

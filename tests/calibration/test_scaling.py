@@ -1,5 +1,7 @@
 """Vector and matrix scaling against scikit-learn's logistic regression and numeric gradients."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize
@@ -9,6 +11,8 @@ from marginctl.calibration import scaling, temperature
 from marginctl.calibration.outputs import Outputs
 from tests.calibration.factories import noisy
 
+fit_vector, fit_matrix = (partial(scaling.fit, matrix=matrix) for matrix in (False, True))
+
 
 def mean_nll(z, labels):
     return -log_softmax(z, axis=1)[np.arange(len(z)), labels].mean()
@@ -17,7 +21,7 @@ def mean_nll(z, labels):
 @pytest.mark.parametrize(("n", "c", "seed"), [(200, 2, 0), (400, 4, 1), (300, 7, 2)])
 def test_vector_against_another_solver(n, c, seed):
     outputs = noisy(n, c, 3.0, seed)
-    fit = scaling.fit_vector(outputs)
+    fit = fit_vector(outputs)
     f, y = outputs.values, outputs.labels
 
     theirs = minimize(
@@ -36,7 +40,7 @@ def test_vector_against_another_solver(n, c, seed):
 @pytest.mark.parametrize(("n", "c", "seed"), [(200, 2, 0), (300, 4, 1)])
 def test_matrix_has_the_least_regularised_nll(n, c, seed):
     outputs = noisy(n, c, 3.0, seed)
-    fit = scaling.fit_matrix(outputs)
+    fit = fit_matrix(outputs)
     f, y = outputs.values, outputs.labels
     unit = np.sqrt(np.mean((f - f.mean(axis=1, keepdims=True)) ** 2))
     off = 1 - np.eye(c)
@@ -53,7 +57,7 @@ def test_matrix_has_the_least_regularised_nll(n, c, seed):
     np.testing.assert_allclose(found, theirs.x, atol=5e-3)
 
 
-@pytest.mark.parametrize("fit", [scaling.fit_vector, scaling.fit_matrix])
+@pytest.mark.parametrize("fit", [fit_vector, fit_matrix])
 def test_never_worse_than_temperature_on_the_fitting_part(fit):
     for seed in range(5):
         outputs = noisy(60, 3, 0.2 + seed, seed)
@@ -63,7 +67,7 @@ def test_never_worse_than_temperature_on_the_fitting_part(fit):
         assert found.details["nll_before"] == first.details["nll_before"]
 
 
-@pytest.mark.parametrize("fit", [scaling.fit_vector, scaling.fit_matrix])
+@pytest.mark.parametrize("fit", [fit_vector, fit_matrix])
 def test_separable_samples_do_not_converge(fit):
     labels = np.arange(30) % 3
     f = np.eye(3)[labels] * 5 + np.random.default_rng(0).random((30, 3))
@@ -76,7 +80,7 @@ def test_separable_samples_do_not_converge(fit):
 def test_a_stopped_solver_has_not_converged(monkeypatch):
     monkeypatch.setattr(scaling, "ITERATIONS", 2)
     outputs = noisy(300, 5, 3.0)
-    found = scaling.fit_vector(outputs)
+    found = fit_vector(outputs)
     assert not found.converged
     assert "after 2 steps" in found.note
     assert found.details["nll"] <= temperature.fit(outputs).details["nll"]
@@ -95,13 +99,13 @@ def test_the_best_iterate_is_kept_when_the_solver_goes_astray():
 def test_other_predictions_and_scale():
     outputs = noisy(400, 3, 2.0)
     biased = Outputs("b", "logits", outputs.values + np.array([0, 0, 6]), outputs.labels)
-    fit = scaling.fit_vector(biased)
-    predictions = scaling.apply_vector(fit.parameters, biased)
+    fit = fit_vector(biased)
+    predictions = scaling.apply(fit.parameters, biased)
     before = (biased.values.argmax(1) == biased.labels).mean()
     assert (predictions.classes == biased.labels).mean() > before + 0.15
-    fit_of_ten = scaling.fit_matrix(Outputs("t", "logits", biased.values * 10, biased.labels))
-    ten = scaling.apply_matrix(
+    fit_of_ten = fit_matrix(Outputs("t", "logits", biased.values * 10, biased.labels))
+    ten = scaling.apply(
         fit_of_ten.parameters, Outputs("t", "logits", biased.values * 10, biased.labels)
     )
-    one = scaling.apply_matrix(scaling.fit_matrix(biased).parameters, biased)
+    one = scaling.apply(fit_matrix(biased).parameters, biased)
     np.testing.assert_allclose(ten.probabilities, one.probabilities, atol=1e-3)

@@ -34,7 +34,6 @@ HEIC = "HEIC, which Pillow cannot decode: convert it"
 TEXT = "text"
 OTHER = "no known image format"
 
-
 EXAMPLES = 5
 
 

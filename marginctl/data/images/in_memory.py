@@ -11,19 +11,12 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images import registry
 from marginctl.data.images.base import Images, Split
 from marginctl.data.images.content import decoding_problem, skipped_files
 from marginctl.data.images.folders import PartOptions, centre_square, open_rgb
 from marginctl.data.images.listing import Listing, list_image_set
 from marginctl.data.images.readers import ArraySplit
-from marginctl.data.images.registry import (
-    IMAGE_SETS,
-    ImageSet,
-    Layout,
-    check_image_set_name,
-    how_to_get,
-    loading_modes,
-)
 from marginctl.data.paths import MissingDataError, readable
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object
@@ -68,13 +61,13 @@ class InMemoryImages(Images[PixelSplit]):
     @property
     def mean(self) -> tuple[float, ...]:
         """Mean of each channel, for pixels in [0, 1]: published, or of the training images."""
-        entry = IMAGE_SETS.get(self.name)
+        entry = registry.IMAGE_SETS.get(self.name)
         return (entry and entry.mean) or self._moments[0]
 
     @property
     def std(self) -> tuple[float, ...]:
         """Standard deviation of each channel, like `mean`; 1 where all pixels are equal."""
-        entry = IMAGE_SETS.get(self.name)
+        entry = registry.IMAGE_SETS.get(self.name)
         return (entry and entry.std) or self._moments[1]
 
     @cached_property
@@ -137,7 +130,7 @@ def find_in_memory(name: str, data_dir: Path) -> Path | None:
     Raises:
         MissingDataError: files are missing.
     """
-    entry = IMAGE_SETS.find(name)
+    entry = registry.IMAGE_SETS.find(name)
     if entry.embedded:
         return None
     layout, _ = _find_layout(name, entry, data_dir)
@@ -160,8 +153,8 @@ def load_in_memory(
         RequestError: an unknown name, a set that is too large for memory, or files that are corrupt
             or not the original ones.
     """
-    check_image_set_name(name)
-    modes = loading_modes(name)
+    registry.check_image_set_name(name)
+    modes = registry.loading_modes(name)
     if "memory" not in modes:
         raise RequestError(f"data set '{name}': is too large for memory: use data.load = stream")
     if "stream" in modes:
@@ -173,7 +166,7 @@ def load_in_memory(
         groups, files = options.get("groups"), [path for path, _ in listing.train]
         numbers = None if groups is None else groups.numbers(files)
         return InMemoryImages(name, listing.classes, train, test, val, numbers)
-    entry, test_only = IMAGE_SETS[name], options.get("test_only", False)
+    entry, test_only = registry.IMAGE_SETS[name], options.get("test_only", False)
     if entry.embedded:
         arrays, folder = import_object(entry.embedded, f"image set '{name}'")(), None
     else:
@@ -188,12 +181,13 @@ def load_in_memory(
 
 
 def _read_splits(
-    name: str, entry: ImageSet, data_dir: Path, *, test_only: bool
+    name: str, entry: registry.ImageSet, data_dir: Path, *, test_only: bool
 ) -> tuple[ArraySplit, ArraySplit, Path]:
     """Return the training and the test split, and their folder; MD5 digests are checked first."""
     layout, paths = _find_layout(name, entry, data_dir, test_only=test_only)
     for path in paths:
-        _check_md5(path, layout.md5.get(path.name))
+        if path.name in layout.md5:
+            _check_md5(path, layout.md5[path.name])
     reader: Callable[[Sequence[Path], int], ArraySplit]
     reader = import_object(layout.reader, f"image set '{name}'")
     split = 0 if test_only else len(layout.train)
@@ -203,8 +197,8 @@ def _read_splits(
 
 
 def _find_layout(
-    name: str, entry: ImageSet, data_dir: Path, *, test_only: bool = False
-) -> tuple[Layout, list[Path]]:
+    name: str, entry: registry.ImageSet, data_dir: Path, *, test_only: bool = False
+) -> tuple[registry.Layout, list[Path]]:
     """Return the first complete layout and its files; the error names the most complete one."""
     needed = [
         layout.test if test_only else (*layout.train, *layout.test) for layout in entry.layouts
@@ -223,15 +217,14 @@ def _find_layout(
         for i, (layout, names) in enumerate(zip(entry.layouts, needed, strict=True))
         if i != nearest
     )
+    folder = data_dir / entry.layouts[nearest].folder
     raise MissingDataError(
-        f"data set '{name}': no {', '.join(missing[nearest])} in "
-        f"{data_dir / entry.layouts[nearest].folder}: {how_to_get(name, entry, alternatives)}"
+        f"data set '{name}': no {', '.join(missing[nearest])} in {folder}: "
+        f"{registry.how_to_get(name, entry, alternatives)}"
     )
 
 
-def _check_md5(path: Path, expected: str | None) -> None:
-    if expected is None:
-        return
+def _check_md5(path: Path, expected: str) -> None:
     with readable(path), path.open("rb") as file:
         digest = hashlib.file_digest(file, partial(hashlib.md5, usedforsecurity=False))
     if digest.hexdigest() != expected:
@@ -242,7 +235,7 @@ def _check_md5(path: Path, expected: str | None) -> None:
 
 
 def _check_splits(
-    images: InMemoryImages, entry: ImageSet, folder: Path | None, splits: Sequence[str]
+    images: InMemoryImages, entry: registry.ImageSet, folder: Path | None, splits: Sequence[str]
 ) -> None:
     """Check the number of images, the labels and the digest of the splits that were read."""
     for split in splits:

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from marginctl.data.images import folders
-from marginctl.data.images.registry import (
-    FOLDER_PREFIX,
-    IMAGE_SETS,
-    LIST_PREFIX,
-    ImageSet,
-    Layout,
-    how_to_get,
-)
+from marginctl.data.images import folders, registry
 from marginctl.data.paths import MissingDataError, readable, resolve_path
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object
@@ -47,9 +39,9 @@ def find_on_disk(name: str, data_dir: Path) -> Path:
     Raises:
         MissingDataError: it is missing.
     """
-    if name.startswith((FOLDER_PREFIX, LIST_PREFIX)):
+    if name.startswith((registry.FOLDER_PREFIX, registry.LIST_PREFIX)):
         return resolve_path(name.partition(":")[2], data_dir)
-    return data_dir / _find_layout(name, IMAGE_SETS.find(name), data_dir).folder
+    return data_dir / _find_layout(name, registry.IMAGE_SETS.find(name), data_dir).folder
 
 
 def list_image_set(
@@ -63,18 +55,18 @@ def list_image_set(
             images.
     """
     root, test_only = find_on_disk(name, data_dir), options.get("test_only", False)
-    if name.startswith(FOLDER_PREFIX):
+    if name.startswith(registry.FOLDER_PREFIX):
         return root, list_folder(name, root, **options)
-    if name.startswith(LIST_PREFIX):
+    if name.startswith(registry.LIST_PREFIX):
         return root, list_files(name, root, test_only)
-    entry = IMAGE_SETS[name]
+    entry = registry.IMAGE_SETS[name]
     reader = import_object(_find_layout(name, entry, data_dir).reader, f"image set '{name}'")
     listing = reader(name, root, test_only)
     _check_counts(name, entry, root, listing, test_only=test_only)
     return root, listing
 
 
-def _find_layout(name: str, entry: ImageSet, data_dir: Path) -> Layout:
+def _find_layout(name: str, entry: registry.ImageSet, data_dir: Path) -> registry.Layout:
     """Return the first layout whose marker exists."""
     for layout in entry.layouts:
         if os.path.exists(data_dir / layout.folder / layout.marker):
@@ -82,12 +74,12 @@ def _find_layout(name: str, entry: ImageSet, data_dir: Path) -> Layout:
     first = entry.layouts[0]
     raise MissingDataError(
         f"data set '{name}': no {' and '.join((*first.train, *first.test))} in "
-        f"{data_dir / first.folder}: {how_to_get(name, entry)}"
+        f"{data_dir / first.folder}: {registry.how_to_get(name, entry)}"
     )
 
 
 def _check_counts(
-    name: str, entry: ImageSet, root: Path, listing: Listing, *, test_only: bool
+    name: str, entry: registry.ImageSet, root: Path, listing: Listing, *, test_only: bool
 ) -> None:
     parts = {"test": listing.test, "train": listing.train, "val": listing.val or []}
     counts = [("classes", len(listing.classes), entry.num_classes)]
@@ -100,7 +92,7 @@ def _check_counts(
         if actual != expected:
             raise RequestError(
                 f"data set '{name}': {actual} {what} in {root}, expected {expected}: unpack it "
-                f"again, or load a part of it as {FOLDER_PREFIX}PATH or {LIST_PREFIX}PATH"
+                "again, or load a part of it as folder:PATH or list:PATH"
             )
 
 

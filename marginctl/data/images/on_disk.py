@@ -12,16 +12,10 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from marginctl.data.images import registry
 from marginctl.data.images.base import Images, Split
 from marginctl.data.images.folders import PartOptions
 from marginctl.data.images.listing import exclude_images, list_image_set
-from marginctl.data.images.registry import (
-    FOLDER_PREFIX,
-    IMAGE_SETS,
-    LIST_PREFIX,
-    check_image_set_name,
-    loading_modes,
-)
 from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
@@ -143,12 +137,12 @@ def load_on_disk(
         RequestError: a set that is held in memory, a label out of range, a class without images, a
             missing file, or another number of images than the named set has.
     """
-    check_image_set_name(name)
-    if "stream" not in loading_modes(name):
-        on_disk = [known for known, entry in IMAGE_SETS.items() if entry.on_disk]
+    registry.check_image_set_name(name)
+    if "stream" not in registry.loading_modes(name):
+        on_disk = [known for known, entry in registry.IMAGE_SETS.items() if entry.on_disk]
         raise RequestError(
             f"data set '{name}': is held in memory: expected one of {', '.join(on_disk)}, "
-            f"{FOLDER_PREFIX}PATH, {LIST_PREFIX}PATH"
+            f"{registry.FOLDER_PREFIX}PATH, {registry.LIST_PREFIX}PATH"
         )
     groups = options.get("groups")
     root, listing = list_image_set(name, data_dir, **options)

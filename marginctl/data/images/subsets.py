@@ -42,7 +42,8 @@ def subsample(
             f"data.subset_size = {size}: expected {len(present)} (one of each class) .. {len(y)}"
         )
     if size is not None:
-        return images.select(np.sort(_selection_order(y, seed)[:size]))
+        order = stratified_order(y, generator(seed, "subsample"))
+        return images.select(np.sort(order[:size]))
     counts = np.bincount(y, minlength=images.num_classes).tolist()
     sizes = [max(1, round(fraction * n)) if n else 0 for n in counts]
     return images.select(_select_per_class(y, sizes, seed))
@@ -133,11 +134,7 @@ def split_indices(
     return np.sort(order[:size]), np.sort(order[size:])
 
 
-def _selection_order(y: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    return stratified_order(y, generator(seed, "subsample"))
-
-
 def _select_per_class(y: NDArray[np.int64], sizes: list[int], seed: int) -> NDArray[np.int64]:
     """Return sorted row numbers with the given number of rows of each class."""
-    order = _selection_order(y, seed)
+    order = stratified_order(y, generator(seed, "subsample"))
     return np.sort(np.concatenate([order[y[order] == c][:n] for c, n in enumerate(sizes)]))

@@ -9,24 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from marginctl.data.images.content import (
-    MISSING,
-    Header,
-    SkippedFiles,
-    is_refused,
-    read_headers,
-    skipped_files,
-)
-from marginctl.data.images.folders import (
-    GROUND,
-    OUTSIDE,
-    TEST_FRACTION,
-    ClassFiles,
-    FolderScan,
-    check_no_parts,
-    has_validation_folder,
-    split_classes,
-)
+from marginctl.data.images import content, folders
 from marginctl.data.images.groups import ImageGroups
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.images.in_memory import InMemoryImages
@@ -40,7 +23,7 @@ from marginctl.utils.text import count_noun, join_names
 
 BLOCK = 4000  # files that one process reads at a time
 PARTS = ("train", "val", "test")
-Parts = dict[str, ClassFiles]  # paths relative to the root, or absolute
+Parts = dict[str, folders.ClassFiles]  # paths relative to the root, or absolute
 
 
 @dataclass(frozen=True)
@@ -66,7 +49,8 @@ class ImageSummary:
 
     kind: str  # `images`
     parts: dict[str, PartSummary]  # by name: `train`, `val` and `test` where they exist
-    skipped: list[SkippedFiles]  # files that are no images, or not in a place where images are read
+    # files that are no images, or not in a place where images are read
+    skipped: list[content.SkippedFiles]
     # `min`, `median` and `max`: width and height in pixels, each over all images
     sizes: dict[str, list[int]]
     modes: dict[str, int]  # the number of images of each mode of Pillow
@@ -75,9 +59,8 @@ class ImageSummary:
 
     def check_readable(self, name: str) -> None:
         """Raise RequestError where a file that should be an image cannot be read."""
-        lines = [skipped.line(name) for skipped in self.skipped if is_refused(skipped.reason)]
-        if lines:
-            raise RequestError(*lines)
+        if refused := [s for s in self.skipped if content.is_refused(s.reason)]:
+            raise RequestError(*(skipped.line(name) for skipped in refused))
 
 
 def looks_like_images(path: Path) -> bool:
@@ -150,32 +133,32 @@ def _inspect_folder(
 ) -> ImageSummary:
     if not root.is_dir():
         raise MissingDataError(f"{root}: no such folder: expected a folder of images")
-    scan = FolderScan(root)
+    scan = folders.FolderScan(root)
     present = [part for part in PARTS if (root / part).is_dir()]
     parts: Parts = {part: scan.images_by_class(part) for part in present}
     remarks, flat = list[str](), list[str]()
     if not present:
         classes = scan.images_by_class()
-        flat = [] if any(classes.values()) else scan.skipped.pop(OUTSIDE, [])
+        flat = [] if any(classes.values()) else scan.skipped.pop(folders.OUTSIDE, [])
         if flat:
             parts = {"test": {root.name: flat}}
             remarks = ["no class folders: to be used as an OOD set, not for training"]
         elif test_only:
             parts = {"test": classes}
         elif any(classes.values()):
-            check_no_parts(str(root), root, classes)
-            parts["train"], parts["test"] = split_classes(
+            folders.check_no_parts(str(root), root, classes)
+            parts["train"], parts["test"] = folders.split_classes(
                 str(root), root, classes, fraction, groups
             )
             divided = "of each class" if groups is None else "of the images, in whole groups,"
             remarks = [
-                f"no train/ and val/: {fraction or TEST_FRACTION:.0%} {divided} are test images, "
-                "always the same ones (data.test_fraction)"
+                f"no train/ and val/: {fraction or folders.TEST_FRACTION:.0%} {divided} are test "
+                "images, always the same ones (data.test_fraction)"
             ]
     if not any(files for part in parts.values() for files in part.values()):
         raise RequestError(
             f"{root}: no images: expected PART/CLASS/IMAGE, CLASS/IMAGE or images",
-            *(skipped.line(str(root)) for skipped in skipped_files(scan.skipped)),
+            *(skipped.line(str(root)) for skipped in content.skipped_files(scan.skipped)),
         )
     if groups is not None:
         remarks += _group_remarks(groups, parts)
@@ -183,7 +166,7 @@ def _inspect_folder(
         remarks += _part_remarks(
             present,
             scan.other_folders(PARTS),
-            has_validation=has_validation_folder(FOLDER_PREFIX, root),
+            has_validation=folders.has_validation_folder(FOLDER_PREFIX, root),
             test_only=test_only,
         )
     if not flat:
@@ -269,7 +252,7 @@ def _summarize(
     ):
         if isinstance(header, str):
             file = os.path.join(root, path)
-            unusable[header if os.path.exists(file) else MISSING].append(path)
+            unusable[header if os.path.exists(file) else content.MISSING].append(path)
             continue
         readable[part][name].append(path)
         sizes.append(header.size)
@@ -277,10 +260,12 @@ def _summarize(
         transparent += header.transparent
         by_start[header.file_bytes, header.start].append(path)
     if transparent:
-        remarks.append(
-            f"{count_noun(transparent, 'image')} with transparency: composited on a {GROUND} ground"
-        )
-    identity = _identities(root, by_start.values())
+        ground = f"composited on a {folders.GROUND} ground"
+        remarks.append(f"{count_noun(transparent, 'image')} with transparency: {ground}")
+    identity = {}  # the digests of files that may be equal: of one size, with one beginning
+    for path in (path for paths in by_start.values() if len(paths) > 1 for path in paths):
+        with open(os.path.join(root, path), "rb") as opened:
+            identity[path] = hashlib.file_digest(opened, "sha256").hexdigest()
     duplicates, duplicate_remarks = _count_duplicates(
         (part, name, path, identity.get(path, path))
         for part, classes in readable.items()
@@ -298,7 +283,7 @@ def _summarize(
             )
             for part, classes in readable.items()
         },
-        skipped_files(unusable),
+        content.skipped_files(unusable),
         {key: [int(v) for v in measure(table, axis=0)] for key, measure in measures},
         dict(modes.most_common()),
         duplicates,
@@ -306,23 +291,15 @@ def _summarize(
     )
 
 
-def _headers(root: Path, paths: Sequence[str]) -> Iterator[Header | str]:
+def _headers(root: Path, paths: Sequence[str]) -> Iterator[content.Header | str]:
     """Yield what `read_headers` returns; of many files by as many processes as there are cores."""
     import joblib
 
     parts = [paths[i : i + BLOCK] for i in range(0, len(paths), BLOCK)]
     processes = max(1, min(usable_cores(), len(parts)))
-    for headers in joblib.Parallel(processes)(joblib.delayed(read_headers)(root, p) for p in parts):
+    read = joblib.delayed(content.read_headers)
+    for headers in joblib.Parallel(processes)(read(root, part) for part in parts):
         yield from headers
-
-
-def _identities(root: Path, candidates: Iterable[Sequence[str]]) -> dict[str, str]:
-    """Return the digests of files that may equal each other: of one size, with one beginning."""
-    identity = {}
-    for path in (path for paths in candidates if len(paths) > 1 for path in paths):
-        with open(os.path.join(root, path), "rb") as file:
-            identity[path] = hashlib.file_digest(file, "sha256").hexdigest()
-    return identity
 
 
 def _count_duplicates(
@@ -335,9 +312,9 @@ def _count_duplicates(
     """
     first = defaultdict[Hashable, dict[tuple[str, str], str]](dict)  # path by part and class
     totals, counts, examples = Counter[str](), Counter[tuple[str, str]](), dict[str, str]()
-    for part, name, path, content in rows:
+    for part, name, path, pixels in rows:
         totals[part] += 1
-        earlier = first[content]
+        earlier = first[pixels]
         equal = {
             "within_parts": [p for place, p in earlier.items() if place[0] == part],
             "across_parts": [p for place, p in earlier.items() if place[0] != part],
@@ -383,9 +360,9 @@ def _nesting_remarks(parts: Parts, depth: int) -> list[str]:
                 f"folder and count for that class: {os.path.dirname(deep[0])}"
             )
         alone = [
-            f"'{name}' ({join_names(folders)})"
+            f"'{name}' ({join_names(below)})"
             for name, inside in classes.items()
-            if len(folders := sorted({path.split("/")[depth] for path in inside})) > 1
+            if len(below := sorted({path.split("/")[depth] for path in inside})) > 1
             and all(path.count("/") > depth for path in inside)
         ]
         if alone:

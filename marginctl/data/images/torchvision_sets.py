@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,9 @@ def list_torchvision(name: str, root: Path, test_only: bool) -> Listing:
         if not (test_only and part in ("train", "val"))
     }
     rows = {part: _rows(dataset, root) for part, dataset in datasets.items()}
-    classes = _class_names(datasets["all" if "all" in datasets else "test"], entry.num_classes)
+    dataset = datasets["all" if "all" in datasets else "test"]
+    names = getattr(dataset, "classes", getattr(dataset, "categories", None))
+    classes = tuple(map(str, range(entry.num_classes) if names is None else names))
     if "all" in rows:
         train, test = _draw_parts(rows["all"], entry)
         return Listing(classes, [] if test_only else train, test)
@@ -87,7 +89,11 @@ def fetch_image_set(name: str, data_dir: Path) -> str | None:
     if entry.torchvision is not None:
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
-            with contextlib.redirect_stdout(sys.stderr), _socket_timeout(ANSWER_SECONDS):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+                # torchvision has no limit for the wait for an answer or more bytes
+                stack.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
+                socket.setdefaulttimeout(ANSWER_SECONDS)
                 for arguments in entry.parts.values():
                     _dataset_class(entry)(data_dir, download=True, **arguments)
             return None
@@ -96,17 +102,6 @@ def fetch_image_set(name: str, data_dir: Path) -> str | None:
     layout = entry.layouts[0]
     files = ", ".join((*layout.train, *layout.test))
     return f"{reason}: put {files} into {data_dir / layout.folder}"
-
-
-@contextlib.contextmanager
-def _socket_timeout(seconds: float) -> Iterator[None]:
-    """Limit the wait for an answer or more bytes, for which torchvision has no limit."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
 
 
 def _one_line(error: Exception) -> str:
@@ -150,12 +145,6 @@ def _rows(dataset: Any, root: Path) -> Rows:
             labels = zip(paths, dataset._labels, strict=True)
             rows = [(os.path.relpath(path, root), int(label)) for path, label in labels]
     return [(path.replace(os.sep, "/"), label) for path, label in rows]
-
-
-def _class_names(dataset: Any, count: int) -> tuple[str, ...]:
-    """Return the class names; numbers where torchvision has no names."""
-    names = getattr(dataset, "classes", getattr(dataset, "categories", None))
-    return tuple(map(str, range(count) if names is None else names))
 
 
 def _draw_parts(rows: Rows, entry: ImageSet) -> tuple[Rows, Rows]:

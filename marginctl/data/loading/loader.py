@@ -86,9 +86,7 @@ class BatchLoader(ABC):
         normalisation, is merged with the one before.
         """
         full, rest = divmod(len(self.train), size)
-        sizes = [size] * full
-        if rest:
-            sizes.append(rest)
+        sizes = [size] * full + ([rest] if rest else [])
         if len(sizes) > 1 and sizes[-1] < 2 * self._world.size and sizes[-1] < size:
             sizes[-2:] = [sizes[-2] + sizes[-1]]
         return sizes

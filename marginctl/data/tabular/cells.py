@@ -441,11 +441,7 @@ def _check_quotes(path: Path, rows: list[list[str]], numbers: list[int], separat
 def _equal_widths(
     path: Path, names: list[str], rows: list[list[str]], numbers: Sequence[int]
 ) -> list[list[str]]:
-    """Return the rows with as many cells as names, or one more where they have row names.
-
-    Raises:
-        RequestError: a row has another number of cells.
-    """
+    """Return the rows with as many cells as names, or one more where they have row names."""
     width = len(names)
     if all(len(row) == width + 1 for row in rows):
         first = [row[0] for row in rows]

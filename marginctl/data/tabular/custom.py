@@ -148,7 +148,16 @@ def _build_dataset(
     summary = TableSummary(cells.name, cells.form, rows, remarks=list(cells.remarks), target=target)
     labels, classes, used = _labels(cells, target, train, summary)
     group_column = None if options.groups is None else _column_name(options.groups)
-    _check_group_column(cells, target, group_column)
+    if group_column == target:
+        raise RequestError(
+            f"--groups {target}: is the target: name the column of persons or objects"
+        )
+    if group_column is not None and group_column not in cells.frame:
+        names = list(cells.frame)
+        raise RequestError(
+            f"{cells.name}: no column '{group_column}' for --groups: the columns are "
+            f"{join_names(names)}.{did_you_mean(group_column, names)}"
+        )
     features = [name for name in cells.frame if name not in (target, group_column)]
     summary.decimal_mark = table_decimal_mark(cells, features, used)
     columns = _read_columns(cells, features, used, train[used], summary.decimal_mark)
@@ -199,19 +208,6 @@ def table_decimal_mark(cells: Cells, names: Sequence[str], rows: NDArray[np.int6
     frame = _rows(cells, rows)
     head = [map(str, frame[name].head(300)) for name in names]
     return decimal_mark([list(dict.fromkeys(filter(None, texts))) for texts in head])
-
-
-def _check_group_column(cells: Cells, target: str, name: str | None) -> None:
-    if name is None:
-        return
-    if name == target:
-        raise RequestError(f"--groups {name}: is the target: name the column of persons or objects")
-    if name not in cells.frame:
-        names = list(cells.frame)
-        raise RequestError(
-            f"{cells.name}: no column '{name}' for --groups: the columns are {join_names(names)}."
-            + did_you_mean(name, names)
-        )
 
 
 def _groups(
@@ -377,8 +373,7 @@ def read_tables(
     _check_options(files, targets, train, test)
     problems: list[str] = []
     datasets = []
-    file_targets = [targets[0]] * len(files) if len(targets) == 1 else targets[: len(files)]
-    named = zip(files, file_targets, strict=True)
+    named = zip(files, [*targets] * len(files) if len(targets) == 1 else targets, strict=False)
     reads = [partial(read_table, path, target, options) for path, target in named]
     if train and test:
         reads.append(partial(read_train_test_tables, train, test, targets[-1], options))

@@ -56,7 +56,7 @@ def read_new_rows(
     remarks = list(cells.remarks)
     values = []
     for column in columns:
-        texts = [str(cell) for cell in cells.frame[column.name]]
+        texts = list(map(str, cells.frame[column.name]))
         if column.categories:
             read, column_remarks = read_new_categories(texts, column.categories)
         else:
@@ -72,7 +72,5 @@ def read_new_rows(
     extra = [name for name in cells.frame if name not in names and name != target]
     if extra:
         remarks.append(f"columns that the model does not use: {join_names(extra)}")
-    labels = None
-    if target in cells.frame:
-        labels = [str(cell) for cell in cells.frame[target]]
+    labels = list(map(str, cells.frame[target])) if target in cells.frame else None
     return NewRows(np.stack(values, axis=1), labels, remarks)

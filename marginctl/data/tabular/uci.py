@@ -60,8 +60,7 @@ def load_uci(name: str, data_dir: Path) -> "TabularDataset":
         MissingDataError: files are missing and none are embedded.
         RequestError: an unknown name, or files that differ from the published counts or digest.
     """
-    check_uci_name(name)
-    definition = uci_definitions()[name]
+    definition = uci_definitions()[check_uci_name(name)]
     folder = data_dir / "uci" / name
     missing = missing_files(name, data_dir)
     if not missing:
