@@ -56,13 +56,9 @@ def run(settings: ObjectivesSettings, context: timing.Context) -> timing.Result:
             ours = add(label, times, "x", REFERENCE)
             if OTHER_LIBRARY in seconds:
                 times = timing.ratios(seconds, OTHER_LIBRARY, REFERENCE)
-                result.add(
-                    f"{OTHER_LIBRARY}, {label}", times, "x", REFERENCE, spread=timing.middle_half
-                )
+                add(f"{OTHER_LIBRARY}, {label}", times, "x", REFERENCE)
             milliseconds = [1000 * s for s in seconds[REFERENCE]]
-            result.add(
-                f"{REFERENCE}, timed with {label}", milliseconds, "ms", spread=timing.middle_half
-            )
+            add(f"{REFERENCE}, timed with {label}", milliseconds, "ms")
             context.report(f"{label}: {ours.median:.2f}x")
     if not importlib.util.find_spec(OTHER_LIBRARY.replace("-", "_")):
         reason = f"{OTHER_LIBRARY} is not installed: pip install {OTHER_LIBRARY}"

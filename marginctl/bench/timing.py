@@ -29,8 +29,6 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Context:
-    """Where a benchmark runs."""
-
     device: str  # a torch device; only those that say so use it
     data_dir: Path | None
     out: Path
@@ -92,8 +90,6 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A measurement that was not made, and the reason."""
-
     measured: str
     reason: str
 
@@ -136,11 +132,7 @@ def interleave(
     prepare: Callable[[str], None] = lambda side: None,
     report: Callable[[str], None] = lambda line: None,
 ) -> dict[str, list[float]]:
-    """Time every side once per round, in an order that alternates, so that rounds are paired.
-
-    Returns:
-        The seconds of each side, by round.
-    """
+    """Return the seconds of each side by round; the order alternates, so that rounds are paired."""
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(1 - warm_up, rounds + 1):
         for side in list(sides) if number % 2 else list(sides)[::-1]:

@@ -4,6 +4,7 @@ import itertools
 import statistics
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -82,9 +83,7 @@ def load_datasets(
 
 
 def _geometric_mean(values: Sequence[float]) -> timing.Spread:
-    return timing.Spread(
-        statistics.geometric_mean(values), min(values), max(values), timing.FULL_RANGE
-    )
+    return replace(timing.full_range(values), median=statistics.geometric_mean(values))
 
 
 def _time_dataset(

@@ -29,8 +29,6 @@ _HALF_PRECISION = 2**-8  # the same of bfloat16, or of three digits
 
 @dataclass(frozen=True)
 class Outputs:
-    """A classifier's outputs and the labels."""
-
     name: str  # of the file or run, for messages
     kind: Kind  # of the values; never guessed
     values: NDArray[Any]  # (N, C), float32 or float64
@@ -75,8 +73,6 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predicted classes and probabilities."""
-
     classes: Labels
     confidence: FloatArray  # (N,) probabilities of the predicted `classes`
     probabilities: FloatArray  # (N, C)
@@ -86,8 +82,6 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Fit:
-    """The fitted parameters of a calibration method."""
-
     parameters: Mapping[str, Any]  # by name: numbers and lists of numbers, as JSON has them
     converged: bool = True  # whether the optimum was found; True for a closed form
     note: str | None = None  # why not, or another remark

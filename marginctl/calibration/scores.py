@@ -54,7 +54,11 @@ def score(
         "accuracy": correct.astype(np.float64),
         "brier": scoring_rules.brier_per_sample(predictions.probabilities, labels),
     }
-    nll = _nll_per_sample(predictions, labels)
+    if predictions.logits is not None:
+        nll = scoring_rules.nll_per_sample(predictions.logits, labels)
+    else:
+        with np.errstate(divide="ignore"):
+            nll = -np.log(predictions.probabilities[np.arange(len(labels)), labels])
     reasons = {}
     infinite = int(np.isinf(nll).sum())
     if infinite:
@@ -87,11 +91,3 @@ def score(
         calibration_error.bin_by_confidence(predictions.confidence, correct, bins),
         predictions.classes,
     )
-
-
-def _nll_per_sample(predictions: Predictions, labels: Labels) -> FloatArray:
-    if predictions.logits is not None:
-        return scoring_rules.nll_per_sample(predictions.logits, labels)
-    p = predictions.probabilities
-    with np.errstate(divide="ignore"):
-        return -np.log(p[np.arange(len(p)), labels])

@@ -15,8 +15,6 @@ from marginctl.errors import RequestError
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """A data set's size and state."""
-
     name: str
     classes: int
     features: int | None  # the number of features; None for images of varying resolution
@@ -45,15 +43,8 @@ def dataset_status(name: str, data_dir: Path, *, read: bool = True) -> DatasetSt
         entry = IMAGE_SETS[name]
         features = 64 if name == "digits" else None
         size = (entry.num_classes, features, sum(entry.num_images))
-        return DatasetStatus(
-            name,
-            *size,
-            *_image_state(name, data_dir, read=read),
-            parts=entry.part_sizes,
-            split=entry.split,
-            metric=entry.metric,
-            terms=entry.terms,
-        )
+        details = (entry.part_sizes, entry.split, entry.metric, entry.terms)
+        return DatasetStatus(name, *size, *_image_state(name, data_dir, read=read), *details)
     published = uci_definitions()[check_uci_name(name)]["published"]
     size = (published["classes"], published["features"], published["instances"])
     return DatasetStatus(name, *size, *_uci_state(name, data_dir))

@@ -252,12 +252,7 @@ def _find_weights(name: str) -> tuple[str, Any]:
 
 
 def _load_network(name: str, file: Path, url: str, load: Callable[[], nn.Module]) -> nn.Module:
-    """Return the network with its weights, from a cache or downloaded.
-
-    Args:
-        file: the cached file of weights `name`, or where it is expected.
-        load: builds the network; it downloads what is not cached.
-    """
+    """Return the network with its weights, from their cached file or downloaded by `load`."""
     was_cached = file.is_file()
     try:
         # torch.hub reports a download on stdout, which is for results

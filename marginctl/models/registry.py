@@ -195,16 +195,12 @@ BACKBONES = Registry(
         ),
         **{
             f"{TORCHVISION}{model}": _external(f"{TORCHVISION}{model}", min_size)
-            for model, min_size in {
-                "mobilenet_v2": 1,
-                "resnet18": 1,
-                "resnet50": 1,
-                "resnext50_32x4d": 1,
-                "densenet161": 29,  # pools without padding
-                "densenet169": 29,
-                "vgg16": 32,
-                "vgg16_bn": 32,
-            }.items()
+            for min_size, models in (
+                (1, ("mobilenet_v2", "resnet18", "resnet50", "resnext50_32x4d")),
+                (29, ("densenet161", "densenet169")),  # they pool without padding
+                (32, ("vgg16", "vgg16_bn")),
+            )
+            for model in models
         },
     },
     label="model",

@@ -144,8 +144,7 @@ def process_group(device: str, message: Callable[[str], None]) -> Iterator[World
 def _join(device: str, message: Callable[[str], None]) -> Store:
     """Join the process group in a thread, as a signal cannot interrupt torch's waiting.
 
-    Returns:
-        A store of the processes, for the heartbeat.
+    The store of the processes is returned for the heartbeat.
     """
     joined: Future[Store] = Future()
     # tensors on the CPU always go by gloo: numbers for the host wait for no GPU
@@ -184,7 +183,6 @@ def _join(device: str, message: Callable[[str], None]) -> Store:
 
 
 def is_distributed() -> bool:
-    """Whether several processes train together."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 

@@ -36,8 +36,6 @@ class Plugin:
 
 @dataclass(frozen=True)
 class LoadedPlugin:
-    """A plug-in and where it comes from."""
-
     label: str  # its name in error messages
     origin: str  # `package version`, or `file.py digest`
     entries: Mapping[str, Mapping[str, object]] = field(repr=False)

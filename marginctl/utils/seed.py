@@ -17,13 +17,10 @@ def generator(seed: int, *name: str | int) -> np.random.Generator:
 
 
 def stratified_order(y: NDArray[np.int64], stream: np.random.Generator) -> NDArray[np.int64]:
-    """Return all row numbers in a random order, of which every prefix is stratified.
+    """Return all row numbers (n,) in a random order, of which every prefix is stratified.
 
     The r-th drawn row of a class of n (r = 0, 1, ...) is placed at (r + 1/2)/n, which apportions as
     Sainte-Lague does; but the first row of each class comes before all others.
-
-    Returns:
-        (n,) row numbers.
     """
     order = stream.permutation(len(y))
     drawn = y[order]

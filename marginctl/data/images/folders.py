@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from marginctl.data.images.content import (
-    DEEP,
-    NotAnImageError,
-    image_formats,
-    is_deep,
-    pass_over_reason,
-)
+from marginctl.data.images import content
 from marginctl.data.images.groups import ImageGroups, hold_out_groups
 from marginctl.data.images.registry import FOLDER_PREFIX
 from marginctl.data.paths import MissingDataError, readable
@@ -104,7 +98,7 @@ class FolderScan:
     def _images(self, files: Sequence[str]) -> list[str]:
         images = []
         for path in files:
-            reason = pass_over_reason(os.path.join(self.root, path))
+            reason = content.pass_over_reason(os.path.join(self.root, path))
             if reason is None:
                 images.append(path)
             else:
@@ -113,7 +107,7 @@ class FolderScan:
 
     def _skip_outside(self, files: Sequence[str]) -> None:
         for path in files:
-            self._skip(pass_over_reason(os.path.join(self.root, path)) or OUTSIDE, path)
+            self._skip(content.pass_over_reason(os.path.join(self.root, path)) or OUTSIDE, path)
 
     def _entries(self, folder: str) -> tuple[list[str], list[str]]:
         """Return the sub-folders and the files of a folder; others are passed over."""
@@ -259,7 +253,6 @@ def check_no_parts(label: str, root: Path, classes: ClassFiles) -> None:
 
 
 def _check_classes(label: str, folder: Path, classes: ClassFiles) -> None:
-    """Raise RequestError where there is no class, or one without images."""
     if not classes:
         raise RequestError(f"{label}: no class folders in {folder}: make one for each class")
     empty = next((c for c, files in classes.items() if not files), None)
@@ -313,9 +306,9 @@ def open_rgb(path: str | Path) -> "Image":
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about corrupt tags of intact images
-        with Image.open(path, formats=image_formats()) as image:
-            if is_deep(image.mode):
-                raise NotAnImageError(DEEP)
+        with Image.open(path, formats=content.image_formats()) as image:
+            if content.is_deep(image.mode):
+                raise content.NotAnImageError(content.DEEP)
             upright = ImageOps.exif_transpose(image)
             if not upright.has_transparency_data:
                 return upright.convert("RGB")

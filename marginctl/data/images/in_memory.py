@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ class PixelSplit(Split):
 class InMemoryImages(Images[PixelSplit]):
     """Square images for classification, with a test split."""
 
+    digest_description: ClassVar[str] = "pixels, labels and class names"
+
     @property
     def channels(self) -> int:
         return int(self.train.x.shape[3])
@@ -47,10 +49,6 @@ class InMemoryImages(Images[PixelSplit]):
     @property
     def image_size(self) -> int:
         return int(self.train.x.shape[1])
-
-    @property
-    def digest_description(self) -> str:
-        return "pixels, labels and class names"
 
     @cached_property
     def digest(self) -> str:
@@ -93,9 +91,6 @@ def _decode(name: str, root: Path, listing: Listing, image_size: int) -> dict[st
 
     Each image is rotated by its EXIF tag and converted to RGB; its largest centred square is
     resized (bilinear, antialiased), which equals resizing the short side and cropping.
-
-    Raises:
-        RequestError: too many pixels, or files that are no images.
     """
     parts = {"train": listing.train, "test": listing.test}
     if listing.val is not None:
@@ -145,8 +140,7 @@ def load_in_memory(
     Args:
         name: an image set's name, or `folder:PATH`.
         image_size: height and width of the images of a folder; other sets have their own.
-        test_fraction, groups: test split of a folder without splits; see `list_image_folder`.
-        test_only: whether the training split is left empty and its files are not needed.
+        options: see `PartOptions` and `list_image_folder`.
 
     Raises:
         MissingDataError: files are missing.

@@ -24,8 +24,6 @@ MAX_LABEL_DIGITS = 18  # of a label of 64 bits
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of an image set on disk."""
-
     classes: tuple[str, ...]  # the class names, by label
     # path, relative to the set's folder or absolute, and label of each image
     train: Rows

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,22 +59,12 @@ class OnDiskImages(Images[FileSplit]):
     image_size: int  # height and width of the images that a network gets
     resizing: Resizing = CENTER  # of images that are not augmented
 
-    @property
-    def channels(self) -> int:
-        return 3
-
-    @property
-    def mean(self) -> tuple[float, ...]:
-        """ImageNet's, for every set on disk."""
-        return IMAGENET_MEAN
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        return IMAGENET_STD
-
-    @property
-    def digest_description(self) -> str:
-        return "paths, sizes and labels of files, class names, image size; not the files' content"
+    channels: ClassVar[int] = 3
+    mean: ClassVar[tuple[float, ...]] = IMAGENET_MEAN
+    std: ClassVar[tuple[float, ...]] = IMAGENET_STD
+    digest_description: ClassVar[str] = (
+        "paths, sizes and labels of files, class names, image size; not the files' content"
+    )
 
     @cached_property
     def digest(self) -> str:
@@ -129,8 +119,7 @@ def load_on_disk(
         name: an image set's name, `folder:PATH` or `list:PATH`.
         image_size: height and width of the images that a network gets.
         exclude: a file that lists test images to leave out; see `exclude_images`.
-        test_fraction, groups: test split of a folder without splits; see `list_image_folder`.
-        test_only: whether the training split is left empty and its files are not needed.
+        options: see `PartOptions` and `list_image_folder`.
 
     Raises:
         MissingDataError: files are missing.

@@ -32,8 +32,6 @@ Row = tuple[int, str, str, bool]  # line number, two paths, whether they show on
 
 @dataclass(frozen=True, eq=False)
 class VerificationPairs:
-    """N pairs of images."""
-
     name: str  # the path of the list as the user gave it
     file: Path  # the path of the list
     root: Path  # the folder of the images
@@ -223,7 +221,6 @@ def _contiguous_folds(same: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def _check_images_exist(pairs: VerificationPairs) -> None:
-    """Raise RequestError where an image is missing."""
     absent = [row for row, file in enumerate(pairs.files) if not os.path.isfile(file)]
     if absent:
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""

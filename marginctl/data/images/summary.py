@@ -45,8 +45,6 @@ class DuplicateCounts:
 
 @dataclass(frozen=True)
 class ImageSummary:
-    """What a folder or a list of images holds."""
-
     kind: str  # `images`
     parts: dict[str, PartSummary]  # by name: `train`, `val` and `test` where they exist
     # files that are no images, or not in a place where images are read
@@ -305,11 +303,7 @@ def _headers(root: Path, paths: Sequence[str]) -> Iterator[content.Header | str]
 def _count_duplicates(
     rows: Iterable[tuple[str, str, str, Hashable]],
 ) -> tuple[DuplicateCounts, list[str]]:
-    """Return the numbers of duplicates, and remarks with an example of each kind.
-
-    Args:
-        rows: part, class, path and content of each image, the parts in their order.
-    """
+    """Return the numbers of duplicates by part, class, path and content of images, and remarks."""
     first = defaultdict[Hashable, dict[tuple[str, str], str]](dict)  # path by part and class
     totals, counts, examples = Counter[str](), Counter[tuple[str, str]](), dict[str, str]()
     for part, name, path, pixels in rows:
@@ -344,12 +338,7 @@ def _count_duplicates(
 
 
 def _nesting_remarks(parts: Parts, depth: int) -> list[str]:
-    """Return remarks on images that lie deeper than in their class folder.
-
-    Args:
-        parts: of a folder.
-        depth: the number of folders above an image that lies in its class folder.
-    """
+    """Return remarks on images that lie deeper than in class folders, `depth` folders down."""
     remarks = []
     for part, classes in parts.items():
         paths = [path for paths in classes.values() for path in paths]
@@ -377,9 +366,7 @@ def _nesting_remarks(parts: Parts, depth: int) -> list[str]:
 def _class_remarks(parts: Parts, folder: int | None) -> list[str]:
     """Return remarks on classes of a part only, and on names that look alike.
 
-    Args:
-        parts: of a folder or a list.
-        folder: the place of the class folder in a path; None for a list.
+    `folder` is the place of the class folder in a path; None for a list.
     """
     remarks = []
     names = dict.fromkeys(name for classes in parts.values() for name in classes)

@@ -189,11 +189,7 @@ class InMemoryLoader(BatchLoader):
         return torch.split(together, list(sizes), dim=1)
 
     def _augmented(self, x: Tensor, draws: Tensor) -> Tensor:
-        """Return randomly cropped and flipped images, padded with the mean colour or reflected.
-
-        Args:
-            draws: row offsets, column offsets and flips (3, B).
-        """
+        """Return images cropped and flipped by `draws`, (3, B) row and column offsets and flips."""
         count, channels, height, width = x.shape
         offsets = draws[:2] if self._augment != "flip" else torch.full_like(draws[:2], PADDING)
         rows = offsets[0][:, None] + torch.arange(height, device=self._device)

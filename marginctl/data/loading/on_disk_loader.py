@@ -74,12 +74,7 @@ class OnDiskLoader(BatchLoader):
 
 
 def _number_draws(rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return rows as draws: the k-th repetition of a row r is r + k count, as `DecodedImages` says.
-
-    Args:
-        rows: of an epoch, where a row may occur several times.
-        count: the number of images.
-    """
+    """Return rows as draws: repetition k of row r is r + k count, as `DecodedImages` says."""
     by_row = np.argsort(rows, kind="stable")
     _, starts, times = np.unique(rows[by_row], return_index=True, return_counts=True)
     repetition = np.empty_like(rows)

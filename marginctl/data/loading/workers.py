@@ -29,8 +29,6 @@ WORKERS_VARIABLE = "MARGINCTL_DECODE_WORKERS"
 
 Sample = tuple[Tensor, Tensor, int]  # x (3, H, W), colour shift (3,), label
 Batch = tuple[Tensor, Tensor, Tensor]  # x (B, 3, H, W), colour shift (B, 3), y (B,) int64
-
-
 # A decoded image and a draw -> x (3, H, W), and the shift (3,) of its channels, in [0, 1].
 Transform = Callable[["Image", int], tuple[Tensor, Tensor]]
 

@@ -70,8 +70,6 @@ COMPACT_DATE = re.compile(r"(19|20)\d{2}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\d{
 
 @dataclass(frozen=True)
 class ReadColumn:
-    """A column of a table as it was read."""
-
     name: str
     type: ColumnType  # what its values are
     used: bool  # whether it is a feature

@@ -232,7 +232,6 @@ def _groups(
 def _read_columns(
     cells: Cells, names: Sequence[str], rows: NDArray[np.int64], train: NDArray[np.bool_], mark: str
 ) -> list[ReadColumn]:
-    """Return each column as it is read from the given rows."""
     frame = _rows(cells, rows)
     columns = []
     for name in names:

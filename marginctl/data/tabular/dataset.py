@@ -22,8 +22,6 @@ class Column:
 
 @dataclass
 class TableSummary:
-    """What is used of a table."""
-
     name: str
     form: str  # how the file is written, such as `comma-separated`
     rows: int = 0  # data rows in the file
@@ -54,8 +52,6 @@ class TableSummary:
 
 @dataclass(frozen=True, eq=False)
 class TabularDataset:
-    """A table for classification."""
-
     name: str
     # (n, d) float64: numbers, and the index of a category in its column's `categories`; NaN where a
     # value is missing

@@ -48,8 +48,6 @@ CLEAR_POINT = re.compile(_SIGN + r"(\d+\.(\d{1,2}|\d{4,})|0\.\d+|\d{1,3}(,\d{3})
 
 @dataclass(frozen=True)
 class Numbers:
-    """A column's texts as numbers."""
-
     values: NDArray[np.float64]  # (n,) numbers, NaN where a text is none
     remark: str = ""  # how they were read, where that is not the usual way; else empty
 

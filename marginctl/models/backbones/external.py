@@ -17,8 +17,6 @@ from marginctl.utils.text import did_you_mean
 
 
 class _ExternalBackbone(Backbone):
-    """A backbone of another library's network."""
-
     network: nn.Module
 
     def forward(self, images: Tensor) -> Tensor:
