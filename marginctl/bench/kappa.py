@@ -65,6 +65,7 @@ def run(settings: KappaSettings, context: Context) -> Result:
     result.notes.append(
         f"precision: {device_config.precision}; published: Table {TABLE}, on the paper's GPU"
     )
+    table = published_table(PAPER, TABLE)
     steps = {shape.name: _Step(shape, device_config) for shape in settings.shapes}
     sides = {
         f"{part}, {name}": call for name, step in steps.items() for part, call in step.parts.items()
@@ -79,14 +80,15 @@ def run(settings: KappaSettings, context: Context) -> Result:
         )
         full_batch = [t * shape.batch_size / step.images for t in train]
         share = [100 * (e + a) / t for e, a, t in zip(errors, argmin, full_batch, strict=True)]
-        published = published_milliseconds(name)
         if step.images < shape.batch_size:
             result.add(f"training step of {step.images} images, {name}", train, "ms")
             per_image = [t / step.images for t in train]
             result.add(f"training step per image, {name}", per_image, "ms")
         measured = {"training step": full_batch, "errors": errors, "argmin": argmin}
         for part, values in measured.items():
-            result.add(f"{part}, {name}", values, "ms", published=published.get(part))
+            cell = table.cells.get((name, PUBLISHED_COLUMNS[part]))
+            published = None if cell is None else cell.mean
+            result.add(f"{part}, {name}", values, "ms", published=published)
         result.add(f"search for kappa*, {name}", share, "%", "training step")
     return result
 
@@ -130,12 +132,3 @@ class _Step:
 
     def _compute_errors(self) -> Any:
         return reconstruction_errors(self._cosines, self._features, self._weight)
-
-
-def published_milliseconds(name: str) -> dict[str, float]:
-    """Return the paper's milliseconds by part; empty where its table has no such row."""
-    table = published_table(PAPER, TABLE)
-    if name not in table.rows:
-        return {}
-    cells = {part: table.cells[name, column] for part, column in PUBLISHED_COLUMNS.items()}
-    return {part: cell.mean for part, cell in cells.items() if cell is not None}

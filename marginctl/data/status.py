@@ -43,8 +43,9 @@ def dataset_status(name: str, data_dir: Path, *, read: bool = True) -> DatasetSt
         entry = IMAGE_SETS[name]
         features = 64 if name == "digits" else None
         size = (entry.num_classes, features, sum(entry.num_images))
-        details = (entry.part_sizes, entry.split, entry.metric, entry.terms)
-        return DatasetStatus(name, *size, *_image_state(name, data_dir, read=read), *details)
+        state = _image_state(name, data_dir, read=read)
+        parts, split, metric, terms = entry.part_sizes, entry.split, entry.metric, entry.terms
+        return DatasetStatus(name, *size, *state, parts, split, metric, terms)
     published = uci_definitions()[check_uci_name(name)]["published"]
     size = (published["classes"], published["features"], published["instances"])
     return DatasetStatus(name, *size, *_uci_state(name, data_dir))

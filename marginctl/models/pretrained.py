@@ -33,12 +33,7 @@ TIMEOUT = 10.0  # seconds for an answer of Hugging Face
 
 @dataclass(frozen=True)
 class PretrainedClassifier:
-    """A classifier with pretrained weights, and the preparation of its images.
-
-    Attributes:
-        mean, std: the normalisation of each channel, for pixels in [0, 1].
-        in_file: the tensors of the backbone and of the classifier, of weights in a user's file.
-    """
+    """A classifier with pretrained weights, and the preparation of its images."""
 
     name: str
     model: str
@@ -46,9 +41,10 @@ class PretrainedClassifier:
     categories: tuple[str, ...]  # none where the network was published without a classifier
     network: Callable[[], nn.Module]  # builds the network with its weights, which gives logits
     image_size: int
-    mean: list[float]
+    mean: list[float]  # of each channel, for pixels in [0, 1]
     std: list[float]
     resizing: Resizing = CENTER
+    # of weights in a user's file, the tensors of the backbone and of the classifier
     in_file: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] | None = None
 
     def weights(self) -> tuple[Mapping[str, Tensor], Tensor, Tensor]:

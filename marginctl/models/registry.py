@@ -41,28 +41,19 @@ _STAGED = re.compile(
 
 @dataclass(frozen=True)
 class Stages:
-    """How a backbone divides into four stages; see `models/stages.py`.
+    """How a backbone divides into four stages; see `models/stages.py`."""
 
-    Attributes:
-        begin_at: what begins a stage: a layer that reduces the resolution, or each of the last
-            four linear layers.
-        extra: the module that begins one more stage, for networks with only three resolutions.
-    """
-
+    # what begins a stage: a layer that reduces the resolution, or each of the last 4 linear layers
     begin_at: Literal["resolution", "linear-layer"] = "resolution"
+    # the module that begins one more stage, for networks with only three resolutions
     extra: str | None = None
 
 
 @dataclass(frozen=True)
 class BackboneEntry:
-    """A backbone of the registry.
-
-    Attributes:
-        path: import path `module:Class` of a subclass of `Backbone`, which is called with the image
-            channels, the image size, `settings` and the options.
-    """
-
     description: str
+    # import path `module:Class` of a subclass of `Backbone`, which is called with the image
+    # channels, the image size, `settings` and the options
     path: str
     min_size: int = 1  # the smallest image height and width that all its layers can process
     channels: int | None = None

@@ -18,15 +18,15 @@ from marginctl.models.registry import STAGED_FAMILIES, ModelSpec
 Stage = tuple[str, ...]  # paths of modules in a backbone
 
 
-def backbone_stages(model: ModelSpec, backbone: Backbone) -> tuple[Stage, Stage, Stage, Stage]:
-    """Return the modules of each stage in their order of execution; a stage may be empty.
+def backbone_stages(model: ModelSpec, backbone: Backbone) -> tuple[Stage, ...]:
+    """Return the modules of each of the four stages in their order of execution; a stage may be empty.
 
     Every parameter and buffer of the backbone is in one of these modules.
     """
     if isinstance(backbone, EmbeddedBackbone):
         inner = backbone_stages(model, backbone.backbone)
-        one, two, three, four = (tuple(f"backbone.{path}" for path in stage) for stage in inner)
-        return one, two, three, (*four, "embedding")
+        *others, last_stage = (tuple(f"backbone.{path}" for path in stage) for stage in inner)
+        return *others, (*last_stage, "embedding")
     modules = _top_modules(backbone)
     paths = [path for path, _ in modules]
     stages = model.entry.stages
@@ -45,8 +45,7 @@ def backbone_stages(model: ModelSpec, backbone: Backbone) -> tuple[Stage, Stage,
                 f"with blocks = 1-4; models with stages are {STAGED_FAMILIES}"
             )
     bounds = [0, *starts[-3:], len(modules)]
-    first, second, third, fourth = (tuple(paths[a:b]) for a, b in itertools.pairwise(bounds))
-    return first, second, third, fourth
+    return tuple(tuple(paths[a:b]) for a, b in itertools.pairwise(bounds))
 
 
 def frozen_modules(model: ModelSpec, backbone: Backbone, blocks: str) -> tuple[Stage, str | None]:

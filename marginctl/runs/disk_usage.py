@@ -16,20 +16,14 @@ CHECKPOINTS = "checkpoints"
 
 @dataclass(frozen=True)
 class StoredRuns:
-    """The trials in one folder.
-
-    Attributes:
-        finished: how many of the trials have a result.
-        checkpoints, size: the bytes of the checkpoints, and of all files.
-        last_written: the day of the newest file, in local time.
-    """
+    """The trials in one folder."""
 
     folder: str
     trials: int
-    finished: int
-    checkpoints: int
-    size: int
-    last_written: str
+    finished: int  # how many of the trials have a result
+    checkpoints: int  # the bytes of the checkpoints
+    size: int  # the bytes of all files
+    last_written: str  # the day of the newest file, in local time
 
 
 def stored_runs(root: Path) -> list[StoredRuns]:

@@ -194,26 +194,21 @@ def _find_layout(
     name: str, entry: registry.ImageSet, data_dir: Path, *, test_only: bool = False
 ) -> tuple[registry.Layout, list[Path]]:
     """Return the first complete layout and its files; the error names the most complete one."""
-    needed = [
-        layout.test if test_only else (*layout.train, *layout.test) for layout in entry.layouts
-    ]
-    missing = []
-    for layout, names in zip(entry.layouts, needed, strict=True):
-        paths = [data_dir / layout.folder / file for file in names]
+    incomplete = []
+    for layout in entry.layouts:
+        names = layout.test if test_only else (*layout.train, *layout.test)
+        folder = data_dir / layout.folder
+        paths = [folder / file for file in names]
         paths = [p if os.path.isfile(p) or p.suffix != ".gz" else p.with_suffix("") for p in paths]
         absent = [file for file, p in zip(names, paths, strict=True) if not os.path.isfile(p)]
         if not absent:
             return layout, paths
-        missing.append(absent)
-    nearest = min(range(len(missing)), key=lambda i: len(missing[i]))
-    alternatives = "".join(
-        f", or all of {', '.join(names)} in {data_dir / layout.folder}"
-        for i, (layout, names) in enumerate(zip(entry.layouts, needed, strict=True))
-        if i != nearest
-    )
-    folder = data_dir / entry.layouts[nearest].folder
+        incomplete.append((absent, f"all of {', '.join(names)} in {folder}", folder))
+    nearest = min(incomplete, key=lambda layout: len(layout[0]))
+    absent, _, folder = nearest
+    alternatives = "".join(f", or {files}" for _, files, _ in incomplete if files != nearest[1])
     raise MissingDataError(
-        f"data set '{name}': no {', '.join(missing[nearest])} in {folder}: "
+        f"data set '{name}': no {', '.join(absent)} in {folder}: "
         f"{registry.how_to_get(name, entry, alternatives)}"
     )
 

@@ -79,10 +79,9 @@ def _find_layout(name: str, entry: registry.ImageSet, data_dir: Path) -> registr
 def _check_counts(
     name: str, entry: registry.ImageSet, root: Path, listing: Listing, *, test_only: bool
 ) -> None:
-    parts = {"test": listing.test, "train": listing.train, "val": listing.val or []}
     counts = [("classes", len(listing.classes), entry.num_classes)]
     counts += [
-        (f"{PART_WORDS[part]} images", len(parts[part]), count)
+        (f"{PART_WORDS[part]} images", len(getattr(listing, part) or ()), count)
         for part, count in entry.part_sizes.items()
         if part == "test" or not test_only
     ]

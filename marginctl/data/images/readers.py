@@ -53,30 +53,24 @@ def read_idx_file(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
             with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
                 content = file.read(size + 1)
         except (OSError, EOFError, zlib.error) as error:
-            raise RequestError(f"{path}: corrupt gzip file: {error}: download it again") from None
+            raise _unusable(path, f"corrupt gzip file: {error}") from None
     if len(content) < start:
-        raise _wrong_size(path, len(content), size)
+        raise _unusable(path, f"{len(content)} bytes, expected {size}")
     actual_magic, *lengths = struct.unpack(f">I{len(shape)}I", content[:start])
     if actual_magic != magic:
-        raise RequestError(
-            f"{path}: magic number 0x{actual_magic:08x}, expected 0x{magic:08x}: not the idx file "
-            "that its name says: download it again"
-        )
+        numbers = f"magic number 0x{actual_magic:08x}, expected 0x{magic:08x}"
+        raise _unusable(path, f"{numbers}: not the idx file that its name says")
     if tuple(lengths) != shape:
-        raise RequestError(f"{path}: shape {tuple(lengths)}, expected {shape}: download it again")
+        raise _unusable(path, f"shape {tuple(lengths)}, expected {shape}")
     if len(content) > size:
-        raise RequestError(f"{path}: more than {size} bytes, expected {size}: download it again")
+        raise _unusable(path, f"more than {size} bytes, expected {size}")
     if len(content) < size:
-        raise _wrong_size(path, len(content), size)
+        raise _unusable(path, f"{len(content)} bytes, expected {size}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 
 
 def _read_cifar_binary(paths: Sequence[Path], count: int, *, label_bytes: int) -> ArraySplit:
-    """Read files of equal length, whose rows hold labels, then the colour planes of an image.
-
-    Args:
-        label_bytes: the number of labels of a row; the last is the finest and is taken.
-    """
+    """Read files of equal length: rows of labels, the last of which is taken, and colour planes."""
     rows, width = count // len(paths), label_bytes + CIFAR_VALUES
     tables = [
         np.frombuffer(_read(path, rows * width), np.uint8).reshape(rows, width) for path in paths
@@ -98,12 +92,12 @@ def _read_cifar_pickle(paths: Sequence[Path], count: int, *, key: str) -> ArrayS
         shape, table = _pickled_array(batch.get("data"))
         if shape != (rows, CIFAR_VALUES):
             text = f"images of shape {shorten(str(shape))}, expected {(rows, CIFAR_VALUES)}"
-            raise RequestError(f"{path}: {text}: download it again")
+            raise _unusable(path, text)
         labels = batch.get(key)
         if not isinstance(labels, list) or not all(type(v) is int and 0 <= v < 256 for v in labels):
-            raise RequestError(f"{path}: no list of labels under '{key}': download it again")
+            raise _unusable(path, f"no list of labels under '{key}'")
         if len(labels) != rows:
-            raise RequestError(f"{path}: {len(labels)} labels, expected {rows}: download it again")
+            raise _unusable(path, f"{len(labels)} labels, expected {rows}")
         x.append(_interleave(table))
         y.append(np.array(labels, np.int64))
     return np.concatenate(x), np.concatenate(y)
@@ -122,15 +116,11 @@ def read_svhn(paths: Sequence[Path], count: int) -> ArraySplit:
         try:
             arrays = loadmat(path, variable_names=["X", "y"])
         except Exception as error:  # a corrupt file can raise anything
-            reason = shorten(str(error))
-            raise RequestError(f"{path}: corrupt .mat file: {reason}: download it again") from None
+            raise _unusable(path, f"corrupt .mat file: {shorten(str(error))}") from None
         images, labels = arrays.get("X"), arrays.get("y")
         n = 0 if labels is None or labels.dtype.kind not in "uif" else labels.size
         if images is None or images.shape != (32, 32, 3, n) or images.dtype != np.uint8:
-            raise RequestError(
-                f"{path}: expected X (32, 32, 3, N) of bytes and y (N, 1) of numbers: "
-                "download it again"
-            )
+            raise _unusable(path, "expected X (32, 32, 3, N) of bytes and y (N, 1) of numbers")
         x.append(np.ascontiguousarray(images.transpose(3, 0, 1, 2)))
         y.append(labels.reshape(-1).astype(np.int64))
     labels = np.concatenate(y)
@@ -165,12 +155,12 @@ def _read(path: Path, size: int | None = None) -> bytes:
     with readable(path):
         actual = path.stat().st_size
         if size is not None and actual != size:
-            raise _wrong_size(path, actual, size)
+            raise _unusable(path, f"{actual} bytes, expected {size}")
         return path.read_bytes()
 
 
-def _wrong_size(path: Path, actual: int, expected: int) -> RequestError:
-    return RequestError(f"{path}: {actual} bytes, expected {expected}: download it again")
+def _unusable(path: Path, problem: str) -> RequestError:
+    return RequestError(f"{path}: {problem}: download it again")
 
 
 def _interleave(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -207,9 +197,9 @@ def _unpickle(path: Path) -> dict[str, Any]:
         batch = _SafeUnpickler(content, encoding="bytes").load()
     except Exception as error:  # a corrupt pickle can raise anything
         reason = f"{shorten(str(error) or type(error).__name__)}: nothing in it was run"
-        raise RequestError(f"{path}: corrupt CIFAR file: {reason}: download it again") from None
+        raise _unusable(path, f"corrupt CIFAR file: {reason}") from None
     if not isinstance(batch, dict):
-        raise RequestError(f"{path}: not a CIFAR file: no dict in it: download it again")
+        raise _unusable(path, "not a CIFAR file: no dict in it")
     # Python 2 wrote the original files: its strings are read as bytes
     texts = {k.decode("latin-1"): v for k, v in batch.items() if isinstance(k, bytes)}
     return texts | {k: v for k, v in batch.items() if isinstance(k, str)}

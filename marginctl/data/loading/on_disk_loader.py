@@ -22,11 +22,8 @@ class OnDiskLoader(BatchLoader):
     """Batches of images on disk; each training process decodes its own part.
 
     Random draws are functions of (seed, epoch, image), so that a batch depends neither on the
-    number of decoding processes nor on resuming.
-
-    Args:
-        augment: as in `ImageTransform`.
-        config, seed, world: as in `BatchLoader`.
+    number of decoding processes nor on resuming. The arguments are those of `InMemoryLoader`, and
+    `augment` is as in `ImageTransform`.
     """
 
     train: FileSplit

@@ -110,7 +110,6 @@ def read_column(
     """Return the type and the values of a column.
 
     Args:
-        name: of the column.
         cells: (n,) stripped texts, empty where a value is missing; or finite numbers.
         train: (n,) the training rows: these alone decide the type and the categories.
         mark: the table's decimal mark.
@@ -128,9 +127,8 @@ def read_column(
     dates = [cell for cell in filled if cell.lower() not in MAY_MEAN_MISSING]
     if dates and np.mean([bool(DATE.fullmatch(cell)) for cell in dates]) >= 1 - ODD_FRACTION:
         return ReadColumn(name, "date", False, missing + len(filled) - len(dates))
-    present, words = _present_cells(cells)
+    present, texts, words = _present_cells(cells)
     if present[train].any():
-        texts = [cell for cell, is_present in zip(cells, present, strict=True) if is_present]
         read = parse_numbers(texts, mark)
         odd = ~(np.abs(read.values) < MAX_MAGNITUDE)
         odd_fraction = odd[train[present]].mean()
@@ -147,11 +145,12 @@ def read_column(
     return _text_column(name, cells, missing, filled)
 
 
-def _present_cells(cells: Sequence[str]) -> tuple[NDArray[np.bool_], Counter[str]]:
-    """Return (n,) where a column of numbers has a value, and its words that mean missing."""
+def _present_cells(cells: Sequence[str]) -> tuple[NDArray[np.bool_], list[str], Counter[str]]:
+    """Return (n,) where a column of numbers has a value, these, and its words for missing ones."""
     absent = {cell for cell in set(cells) if not cell or cell.lower() in NA_WORDS}
     present = np.array([cell not in absent for cell in cells], bool)
-    return present, Counter(cell for cell in cells if cell and cell in absent)
+    texts = [cell for cell in cells if cell not in absent]
+    return present, texts, Counter(cell for cell in cells if cell and cell in absent)
 
 
 def read_new_numbers(cells: Sequence[str], mark: str) -> tuple[NDArray[np.float64], list[str]]:
@@ -161,8 +160,7 @@ def read_new_numbers(cells: Sequence[str], mark: str) -> tuple[NDArray[np.float6
         cells: (n,) stripped texts; empty ones, words for missing and others are NaN.
         mark: the table's decimal mark.
     """
-    present, _ = _present_cells(cells)
-    texts = [cell for cell, is_present in zip(cells, present, strict=True) if is_present]
+    present, texts, _ = _present_cells(cells)
     read = parse_numbers(texts, mark)
     odd = ~(np.abs(read.values) < MAX_MAGNITUDE)
     values = np.full(len(cells), np.nan)
