@@ -19,7 +19,7 @@ Stage = tuple[str, ...]  # paths of modules in a backbone
 
 
 def backbone_stages(model: ModelSpec, backbone: Backbone) -> tuple[Stage, ...]:
-    """Return the modules of each of the four stages in their order of execution; a stage may be empty.
+    """Return the modules of the four stages in their order of execution; a stage may be empty.
 
     Every parameter and buffer of the backbone is in one of these modules.
     """
