@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from marginctl.cli import common_options, completion
-from marginctl.cli.common_options import argument, integer, option
+from marginctl.cli.common_options import argument, flag, integer, option
 from marginctl.errors import MarginctlError, RequestError
 
 
@@ -21,7 +19,7 @@ def command(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Smallest sizes, to check that everything runs.")
+        bool, flag("--quick", "Smallest sizes, to check that everything runs.")
     ] = False,
     rounds: Annotated[int | None, option("N", "Timing repetitions.", integer(1))] = None,
     set_: Annotated[

@@ -31,6 +31,11 @@ def option(
     return typer.Option(*names, metavar=metavar, help=help, parser=parser, autocompletion=complete)
 
 
+def flag(name: str, help: str) -> Any:
+    """Return an option without a value."""
+    return typer.Option(name, help=help)
+
+
 def argument(metavar: str, help: str, complete: Callable[[str], list[str]] | None = None) -> Any:
     """Return a positional argument."""
     return typer.Argument(metavar=metavar, help=help, autocompletion=complete)
@@ -140,12 +145,10 @@ DataDir = Annotated[
 ]
 Device = Annotated[str, option("NAME", "auto, cpu, cuda, cuda:N or mps.")]
 Workers = Annotated[int | None, option("N", "Workers (default: one per core).", integer(1))]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and its estimated time.")]
-NoHeader = Annotated[
-    bool, typer.Option("--no-header", help="The first line is data: name columns 1, 2, ...")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+DryRun = Annotated[bool, flag("--dry-run", "Show the plan and its estimated time.")]
+NoHeader = Annotated[bool, flag("--no-header", "The first line is data: name columns 1, 2, ...")]
+Quiet = Annotated[bool, flag("--quiet", "Show no progress.")]
+Json = Annotated[bool, flag("--json", "Print one JSON document.")]
 Baseline = Annotated[str | None, option("NAME", "Baseline (default: soft).")]
 Metric = Annotated[
     str,

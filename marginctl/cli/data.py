@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, option, print_json
+from marginctl.cli.common_options import argument, flag, option, print_json
 
 app = typer.Typer(
     help="The data sets of the papers, and what is read from your own data.", no_args_is_help=True
@@ -47,7 +47,7 @@ def list_(data_dir: common_options.DataDir = None, json: common_options.Json = F
 def fetch(
     names: Names = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Download nothing: say which files to put where.")
+        bool, flag("--offline", "Download nothing: say which files to put where.")
     ] = False,
     data_dir: common_options.DataDir = None,
     json: common_options.Json = False,

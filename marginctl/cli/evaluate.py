@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, integer, log_image_summary, option, refuse
+from marginctl.cli.common_options import argument, flag, integer, log_image_summary, option, refuse
 
 Which = Literal["last", "best"]
 
@@ -25,8 +25,7 @@ def command(
         str | None, option("NAME", "Override the run's data set; required with weights.")
     ] = None,
     which: Annotated[
-        Which,
-        typer.Option("--checkpoint", help="Checkpoint of the run directory."),
+        Which, typer.Option("--checkpoint", help="Checkpoint of the run directory.")
     ] = "last",
     bins: Annotated[int, option("N", "Bins of the calibration errors.", integer(1, 1000))] = 15,
     calibration: Annotated[
@@ -55,8 +54,7 @@ def command(
         ),
     ] = None,
     flip: Annotated[
-        bool,
-        typer.Option("--flip", help="Add the embedding of the flipped image (pairs only)."),
+        bool, flag("--flip", "Add the embedding of the flipped image (pairs only).")
     ] = False,
     predictions: Annotated[
         Path | None, option("FILE", "Write the score of each pair (CSV).")

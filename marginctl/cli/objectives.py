@@ -6,16 +6,14 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, integer, option, print_json
+from marginctl.cli.common_options import argument, flag, integer, option, print_json
 
 app = typer.Typer(help="List objectives and show their formulas and options.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_(
-    parts: Annotated[
-        bool, typer.Option("--parts", help="List parts and schedules instead.")
-    ] = False,
+    parts: Annotated[bool, flag("--parts", "List parts and schedules instead.")] = False,
     json: common_options.Json = False,
 ) -> None:
     """List the objectives with their defaults and sources."""

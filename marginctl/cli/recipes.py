@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, option, print_json
+from marginctl.cli.common_options import argument, flag, option, print_json
 from marginctl.errors import RequestError
 
 app = typer.Typer(help="The shipped recipes.", no_args_is_help=True)
@@ -17,7 +17,7 @@ app = typer.Typer(help="The shipped recipes.", no_args_is_help=True)
 def list_(
     paper: Annotated[str | None, option("NAME", "Recipes of one paper.")] = None,
     task: Annotated[str | None, option("NAME", "Recipes of one command, such as train.")] = None,
-    cpu: Annotated[bool, typer.Option("--cpu", help="Recipes that a CPU can run.")] = False,
+    cpu: Annotated[bool, flag("--cpu", "Recipes that a CPU can run.")] = False,
     out: common_options.Out = Path("runs"),
     json: common_options.Json = False,
 ) -> None:
@@ -95,7 +95,7 @@ def keys(
 def copy(
     recipe: common_options.RecipeName,
     to: Annotated[Path, argument("FILE", "Target file or folder.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Annotated[bool, flag("--force", "Replace an existing file.")] = False,
 ) -> None:
     """Copy a recipe to a file."""
     from marginctl.recipe.load import find_recipe

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, option, refuse
+from marginctl.cli.common_options import argument, flag, option, refuse
 from marginctl.errors import RequestError
 from marginctl.reports.figures.registry import FIGURES
 
@@ -29,14 +29,13 @@ def command(
     ] = None,
     list_: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--list",
-            help="List the published tables; with RUNS, how many of their cells the runs fill.",
+            "List the published tables; with RUNS, how many of their cells the runs fill.",
         ),
     ] = False,
     claims: Annotated[
-        bool,
-        typer.Option("--claims", help="List the papers' claims with place, verdict and evidence."),
+        bool, flag("--claims", "List the papers' claims with place, verdict and evidence.")
     ] = False,
     baseline: common_options.Baseline = None,
     metric: common_options.Metric = "accuracy",
@@ -61,8 +60,7 @@ def command(
     report_format: common_options.ReportFormat = "table",
     output: Annotated[Path | None, option("FILE", "Output file (default: -, stdout).")] = None,
     diff: Annotated[
-        bool,
-        typer.Option("--diff", help="Compare two runs folders cell by cell: report --diff A B."),
+        bool, flag("--diff", "Compare two runs folders cell by cell: report --diff A B.")
     ] = False,
 ) -> None:
     """Print the tables of finished runs, with tests. Read-only.

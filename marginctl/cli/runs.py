@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, print_json
+from marginctl.cli.common_options import argument, flag, print_json
 from marginctl.errors import RequestError
 
 app = typer.Typer(help="Finished and unfinished trials on disk.", no_args_is_help=True)
@@ -42,10 +42,9 @@ def remove(
         list[Path], argument("FOLDER", "Runs folders, folders in them, or folders of trials.")
     ],
     checkpoints: Annotated[
-        bool,
-        typer.Option("--checkpoints", help="Only checkpoints of finished trials: results stay."),
+        bool, flag("--checkpoints", "Only checkpoints of finished trials: results stay.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
 ) -> None:
     """Remove trials, or only their checkpoints, after a question.
 

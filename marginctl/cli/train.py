@@ -2,10 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from marginctl.cli import common_options, completion, training_options
-from marginctl.cli.common_options import option, refuse
+from marginctl.cli.common_options import flag, option, refuse
 from marginctl.cli.training_options import RunOptions, run_task, with_run_options
 
 
@@ -19,7 +17,7 @@ def command(
         str | None, option("NAME", "Backbone: NAME:option=value,...", complete=completion.model)
     ] = None,
     pretrained: Annotated[
-        bool, typer.Option("--pretrained", help="Start from the model's published weights.")
+        bool, flag("--pretrained", "Start from the model's published weights.")
     ] = False,
     weights: Annotated[
         str | None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from marginctl.cli import common_options, completion
-from marginctl.cli.common_options import argument, integer, option, print_json
+from marginctl.cli.common_options import argument, flag, integer, option, print_json
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.utils.text import count_noun
 
@@ -51,10 +51,7 @@ def command(
     folds: Annotated[int | None, option("N", "Folds per repeat.", integer(2))] = None,
     repeats: Annotated[int | None, option("N", "Repeats, each with new folds.", integer(1))] = None,
     search: Annotated[
-        bool,
-        typer.Option(
-            "--search", help="Search the recipe's space for the published table's protocol."
-        ),
+        bool, flag("--search", "Search the recipe's space for the published table's protocol.")
     ] = False,
     tune: Annotated[
         bool | None,
@@ -82,9 +79,7 @@ def command(
     seed: common_options.Seed = None,
     out: common_options.Out = Path("runs"),
     data_dir: common_options.DataDir = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Do not download missing data sets.")
-    ] = False,
+    offline: Annotated[bool, flag("--offline", "Do not download missing data sets.")] = False,
     device: common_options.Device = "auto",
     workers: common_options.Workers = None,
     backend: Annotated[

@@ -43,7 +43,7 @@ class Attempts:
             StoppedRunError: a signal came.
         """
         world, run_dir = self.world, self.session.run_dir(trial)
-        if world.broadcast_object(not run_dir.try_lock() if world.is_main_process else None):
+        if not world.from_main(run_dir.try_lock):
             return Locked(run_dir.path)
         try:
             return self._attempt_locked(trial, run_dir)
@@ -53,9 +53,7 @@ class Attempts:
 
     def _attempt_locked(self, trial: Trial, run_dir: RunDir) -> TrainingResult | None:
         session, world = self.session, self.world
-        saved = world.broadcast_object(
-            session.load_result(trial) if world.is_main_process else None
-        )
+        saved = world.from_main(lambda: session.load_result(trial))
         if saved.problem and world.is_main_process:
             self.callback.message(saved.problem)
         device_config = device_config_for(self.device, trial.recipe.train.precision)

@@ -20,12 +20,13 @@ from marginctl.experiments.training_session import Session, session_fields
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.tuned_trial import run_trial
 from marginctl.metrics.accuracy import wilson_interval
+from marginctl.metrics.detection import detection_metrics
 from marginctl.models.state_dicts import check_shapes
 from marginctl.objectives.least_squares import least_squares_scale
 from marginctl.recipe.cosify import CosifyRecipe
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.runs.run_dir import RunDir
-from marginctl.training.epoch_metrics import accuracy_record, detection_record
+from marginctl.training.epoch_metrics import accuracy_record
 from marginctl.training.ood_evaluation import predict_ood
 from marginctl.training.trainer import DivergedError, Predictions, Trainer
 from marginctl.transfer.source import SourceModel
@@ -79,7 +80,7 @@ def baseline_record(
 
     Returns:
         `top1` in percent, `interval` (Wilson, 95 %), `n`, `kappa`, `detection` (as
-        `detection_record`); all None if `reason` says why: its classes are others.
+        `detection_metrics`); all None if `reason` says why: its classes are others.
     """
     empty = dict.fromkeys(("top1", "interval", "n", "kappa", "detection"))
     rows, reason = _class_rows(source, images)
@@ -99,13 +100,14 @@ def baseline_record(
     except (DivergedError, ValueError) as error:
         return empty | {"reason": str(error)}
     accuracy = accuracy_record(predictions)
+    labels = predictions.labels.numpy()
     correct = int((predictions.similarities.argmax(1) == predictions.labels).sum())
     return {
         "top1": accuracy["top1"],
         "interval": [100 * bound for bound in wilson_interval(correct, accuracy["n"])],
         "n": accuracy["n"],
         "kappa": mean_kappa(trainer, predictions),
-        "detection": detection_record(predictions, ood_predictions),
+        "detection": detection_metrics(predictions.outputs, labels, ood_predictions),
         "reason": None,
     }
 

@@ -15,12 +15,9 @@ from marginctl.errors import RequestError
 from marginctl.experiments.checks import load_recipe_images, recipe_groups
 from marginctl.experiments.find_run import load_checkpoint
 from marginctl.experiments.source_scale import resolved_spec
+from marginctl.metrics.detection import detection_metrics
 from marginctl.recipe.image_data import ImageData
-from marginctl.training.epoch_metrics import (
-    classification_record,
-    detection_record,
-    long_tail_record,
-)
+from marginctl.training.epoch_metrics import classification_record, long_tail_record
 from marginctl.training.ood_evaluation import predict_ood
 from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
 from marginctl.utils.precision import device_config_for
@@ -56,7 +53,7 @@ def evaluate(
     """Evaluate a run directory or a checkpoint; return the document of `eval --json`."""
     calibrator = None if calibration is None else Calibrator.load(calibration)
     run = predict_run(path, data, checkpoint, data_dir, device, on_summary)
-    images, predictions = run.images, run.predictions
+    images, predictions, labels = run.images, run.predictions, run.predictions.labels.numpy()
     ood_sets = load_ood_datasets(ood, images, data_dir, stream=run.trainer.recipe.data.streamed)
     ood_predictions = predict_ood(run.trainer, ood_sets, images, None)
     document: dict[str, Any] = {
@@ -66,12 +63,12 @@ def evaluate(
         **classification_record(run.trainer.objective, predictions, images.classes, bins),
         # other images than its own have another long tail, or none
         **(long_tail_record(predictions, images.train_y) if data is None else {}),
-        "detection": detection_record(predictions, ood_predictions, curves=True),
+        "detection": detection_metrics(predictions.outputs, labels, ood_predictions, curves=True),
     }
     if calibration is not None and calibrator is not None:
         logits, digest = predictions.logits.double().numpy(), images.split_digests["test"]
         document["calibrated"] = evaluate_calibrator(
-            calibration, calibrator, logits, predictions.labels.numpy(), bins, digest, run.network
+            calibration, calibrator, logits, labels, bins, digest, run.network
         )
     return document
 

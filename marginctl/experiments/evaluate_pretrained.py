@@ -66,13 +66,12 @@ def evaluate_weights(
     input_format = InputFormat(3, size, weights.mean, weights.std, resizing)
     config = device_config_for(device, "fp32")
     outputs, *ood_outputs = (
-        _features_and_logits(network, linear, AdaptedLoader(images, input_format, config, None))
+        _outputs(network, linear, AdaptedLoader(images, input_format, config, None))
         for images in (files, *(ood_set.images for ood_set in ood_sets))
     )
-    if not all(bool(part.isfinite().all()) for part in outputs):
+    logits, labels = outputs.logits, numbers[files.test_y]
+    if not (np.isfinite(outputs.features).all() and np.isfinite(logits).all()):
         raise RequestError(f"{weights.name}: an output is not finite: there is nothing to evaluate")
-    features, logits = (part.double().numpy() for part in outputs)
-    labels = numbers[files.test_y]
     document = {
         "schema": 1,
         "command": "eval",
@@ -87,9 +86,7 @@ def evaluate_weights(
         "resizing": resizing.model_dump(),
         "classes_matched_by": matched,
         **classification_metrics(
-            features,
-            logits,
-            logits,
+            outputs,
             labels,
             categories,
             bins,
@@ -98,12 +95,11 @@ def evaluate_weights(
             else "the network ends in no linear layer",
         ),
         "detection": detection_metrics(
-            Outputs(features, logits, logits),
+            outputs,
             labels,
             [
-                OODOutputs(one.images.name, one.group, one.digest, Outputs(x, z, z))
+                OODOutputs(one.images.name, one.group, one.digest, values)
                 for one, values in zip(ood_sets, ood_outputs, strict=True)
-                for x, z in [[part.double().numpy() for part in values]]
             ],
             curves=True,
         ),
@@ -162,10 +158,8 @@ def _plain(name: str) -> str:
 
 
 @torch.no_grad()
-def _features_and_logits(
-    network: nn.Module, linear: list[nn.Linear], batches: AdaptedLoader
-) -> tuple[Tensor, Tensor]:
-    """Return the inputs (N, d) of the last linear layer and the logits (N, C), on the CPU."""
+def _outputs(network: nn.Module, linear: list[nn.Linear], batches: AdaptedLoader) -> Outputs:
+    """Return the outputs of a network; features are the inputs of its last linear layer."""
     inputs: list[Tensor] = []
     hooks = [m.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for m in linear]
     parts = []
@@ -177,5 +171,5 @@ def _features_and_logits(
     finally:
         for hook in hooks:
             hook.remove()
-    features, logits = (torch.cat(part) for part in zip(*parts, strict=True))
-    return features, logits
+    features, logits = (torch.cat(part).double().numpy() for part in zip(*parts, strict=True))
+    return Outputs(features, logits, logits)

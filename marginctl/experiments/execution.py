@@ -200,9 +200,7 @@ class _Queue:
         """Return the trial with the scale it takes from another one; None if that one failed."""
         results, world, problem, trial = self._outcome.results, self._world, None, planned
         if scale_source(trial.spec) is not None:
-            scale = world.broadcast_object(
-                trial.resolve_scale(results) if world.is_main_process else None
-            )
+            scale = world.from_main(lambda: planned.resolve_scale(results))
             if scale is None:
                 problem = (
                     "the trial that it takes its scale from has no kappa* for this setting and seed"
@@ -211,8 +209,7 @@ class _Queue:
                 trial = replace(trial, scale=scale)
         if trial.first_stage is not None:
             first = results.get(trial.first_stage)
-            usable = first is not None and first.diverged is None
-            if not world.broadcast_object(usable if world.is_main_process else None):
+            if not world.from_main(lambda: first is not None and first.diverged is None):
                 problem = "its first stage has no network"
         if problem is None:
             return trial

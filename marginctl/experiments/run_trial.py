@@ -191,9 +191,7 @@ class TrialRunner:
         diagnostics = Diagnostics(trainer, self._fit, self._world, losses)
         if self._world.is_main_process:
             self._metrics = MetricsLog(self._run_dir.path / "metrics.jsonl", lines)
-        self.best, self._stopped_early = self._world.broadcast_object(
-            self._progress(lines) if self._metrics else None
-        )
+        self.best, self._stopped_early = self._world.from_main(lambda: self._progress(lines))
         diverged = None
         while not self._finished and diverged is None:
             try:
@@ -232,9 +230,7 @@ class TrialRunner:
     def _resume(self) -> list[dict[str, Any]]:
         """Load the last checkpoint; return the records of its epochs."""
         trainer, trial = self._trainer, self._trial
-        state, problems = self._world.broadcast_object(
-            self._load_state() if self._world.is_main_process else None
-        )
+        state, problems = self._world.from_main(self._load_state)
         for problem in problems:
             self._message(problem)
         if state is None:

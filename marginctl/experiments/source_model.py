@@ -114,13 +114,8 @@ def _weights_source(
         spec=parse_objective(PROBE_OBJECTIVE).spec,
         backbone=backbone,
         objective=objective,
-        moments=((), ()),
-        classes=(),
-        data=None,
-        image_size=0,
         row=path,
         trained_with=PROBE_OBJECTIVE,
-        seed=None,
     )
     if weights is None:
         return source

@@ -37,6 +37,7 @@ from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.tuned_trial import run_trial
 from marginctl.metrics.accuracy import largest_class, pack_correct
 from marginctl.metrics.arrays import FloatArray
+from marginctl.metrics.detection import Outputs
 from marginctl.metrics.network_metrics import classification_metrics
 from marginctl.metrics.scoring_rules import softmax
 from marginctl.recipe.image_data import ImageData
@@ -189,9 +190,7 @@ class TransferSession(Session):
         for note in probe.record["notes"]:
             context.callback.message(f"{trial}: {note}")
         evaluation = classification_metrics(
-            probe.features,
-            probe.logits,
-            probe.logits,
+            Outputs(probe.features, probe.logits, probe.logits),
             images.test_y,
             images.classes,
             ECE_BINS,

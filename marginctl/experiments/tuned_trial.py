@@ -173,9 +173,7 @@ def _run_candidate(
         folder: of the candidate's checkpoints while it is trained.
     """
     world, path = context.world, folder.with_suffix(".json")
-    saved: CandidateResult | None = world.broadcast_object(
-        _load(path, candidate) if world.is_main_process else None
-    )
+    saved = world.from_main(lambda: _load(path, candidate))
     if saved is not None:
         return saved
     runner = TrialRunner(candidate, images, RunDir(folder), context)
@@ -194,7 +192,7 @@ def _run_candidate(
         seconds=runner.seconds,
         versions=versions(),
     )
-    result: CandidateResult = world.broadcast_object(measured if world.is_main_process else None)
+    result = world.from_main(lambda: measured)
     if world.is_main_process:
         write_json(path, result.document())
         shutil.rmtree(folder, ignore_errors=True)

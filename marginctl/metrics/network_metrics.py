@@ -8,6 +8,7 @@ import numpy as np
 from marginctl.metrics import accuracy, angles, classification, scoring_rules
 from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.calibration_error import reliability
+from marginctl.metrics.detection import Outputs
 from marginctl.metrics.registry import compute_metrics
 
 MAX_CONFUSION_CLASSES = 2000  # the matrix of 100,000 identities would take 80 GB
@@ -41,9 +42,7 @@ def fold_metrics(logits: FloatArray, labels: IntArray) -> dict[str, float | None
 
 
 def classification_metrics(
-    features: FloatArray,
-    logits: FloatArray,
-    similarities: FloatArray,
+    outputs: Outputs,
     labels: IntArray,
     classes: Sequence[str],
     bins: int,
@@ -52,8 +51,7 @@ def classification_metrics(
     """Return accuracy with its interval, likelihood, calibration, angles and per-class accuracy.
 
     Args:
-        features: (N, d), finite; (N, 0) where the network has none.
-        logits, similarities: (N, C); the largest similarity is the prediction.
+        outputs: with finite features; the largest similarity is the prediction.
         classes: C names.
         weight: (C, d) class weights, for the angles; or the reason why there are none.
 
@@ -61,7 +59,7 @@ def classification_metrics(
         A JSON document; numbers that are null have a reason under `reasons`. `metrics` has the
         numbers of `compute_metrics`, where there are some.
     """
-    predicted = similarities.argmax(1)
+    logits, predicted = outputs.logits, outputs.similarities.argmax(1)
     correct, n, num_classes = int((predicted == labels).sum()), len(labels), len(classes)
     reasons: dict[str, str] = {}
     document: dict[str, Any] = {
@@ -72,7 +70,7 @@ def classification_metrics(
         "reasons": reasons,
     }
     if num_classes > 5:
-        document["top5"] = 100 * accuracy.top_k_accuracy(similarities, labels, 5)
+        document["top5"] = 100 * accuracy.top_k_accuracy(outputs.similarities, labels, 5)
     else:
         reasons["top5"] = f"{num_classes} classes"
     if np.isfinite(logits).all():
@@ -86,10 +84,8 @@ def classification_metrics(
     if isinstance(weight, str):
         reasons["angles"] = weight
     else:
-        document["angles"] = angles.compute_angles(features, labels, weight).as_json()
-    computed, missing = compute_metrics(
-        features=features, logits=logits, similarities=similarities, labels=labels
-    )
+        document["angles"] = angles.compute_angles(outputs.features, labels, weight).as_json()
+    computed, missing = compute_metrics(**vars(outputs), labels=labels)
     if computed:
         document["metrics"] = computed
         reasons |= missing

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from marginctl.errors import RequestError
@@ -90,7 +91,9 @@ class Metric:
         return [v for record in records if (v := self.value(record)) is not None]
 
 
+_CLASSIFICATION = "marginctl.metrics.classification"
 _DETECTION = ("evaluation", "detection")
+_PAIRS = ("evaluation", "verification", ANY)
 # -In, -Out: the positive class; in are the in-distribution or the correctly classified images
 DETECTION_METRICS = {
     "aupr_in": "AUPR-In",
@@ -103,16 +106,9 @@ _SHOT_GROUPS = ("many", "medium", "few")
 _DETECTION_SCORES = {"max_similarity": "max similarity", "feature_norm": "feature norm"}
 
 
-def _classification(name: str, label: str, unit: Literal["", "%"], decimals: int) -> Metric:
-    return Metric(
-        name,
-        label,
-        unit,
-        "higher",
-        decimals=decimals,
-        shown_in="report",
-        function=f"marginctl.metrics.classification:{name}",
-    )
+_classification = partial(Metric, direction="higher", shown_in="report")
+_calibration = partial(Metric, direction="lower", group="calibration", shown_in="report")
+_verification = partial(Metric, group="verification", subject="{}")
 
 
 def _long_tail(group: str, *, class_mean: bool) -> Metric:
@@ -126,20 +122,6 @@ def _long_tail(group: str, *, class_mean: bool) -> Metric:
         factor=100.0,
         group="long-tail",
         shown_in="report" if class_mean else "summary",
-    )
-
-
-def _calibration(name: str, label: str, *path: str, percent: bool) -> Metric:
-    return Metric(
-        name,
-        label,
-        "%" if percent else "",
-        "lower",
-        path,
-        factor=100.0 if percent else 1.0,
-        decimals=2 if percent else 4,
-        group="calibration",
-        shown_in="report",
     )
 
 
@@ -162,21 +144,20 @@ def _detection(prefix: str, subject: str, *path: str) -> list[Metric]:
     ]
 
 
-def _verification(name: str, label: str, key: str, **fields: Any) -> Metric:
-    path = ("evaluation", "verification", ANY, key)
-    name = f"pairs {{}} {name}"
-    return Metric(name, label, path=path, group="verification", subject="{}", **fields)
-
-
 _BUILTIN = [
     Metric("top1", "top-1", "%", "higher", ("last", "top1"), group="accuracy", shown_in="report"),
-    _classification("balanced_accuracy", "balanced accuracy", "%", decimals=2),
-    _classification("macro_f1", "macro-F1", "", decimals=3),
-    _classification("auroc", "AUROC", "", decimals=3),
-    _calibration("ece", "ECE", "evaluation", "calibration", "ece", percent=True),
-    _calibration("mce", "MCE", "evaluation", "calibration", "mce", percent=True),
-    _calibration("nll", "NLL", "last", "nll", percent=False),
-    _calibration("brier", "Brier", "evaluation", "brier", percent=False),
+    _classification(
+        "balanced_accuracy",
+        "balanced accuracy",
+        "%",
+        function=f"{_CLASSIFICATION}:balanced_accuracy",
+    ),
+    _classification("macro_f1", "macro-F1", decimals=3, function=f"{_CLASSIFICATION}:macro_f1"),
+    _classification("auroc", "AUROC", decimals=3, function=f"{_CLASSIFICATION}:auroc"),
+    _calibration("ece", "ECE", "%", path=("evaluation", "calibration", "ece"), factor=100.0),
+    _calibration("mce", "MCE", "%", path=("evaluation", "calibration", "mce"), factor=100.0),
+    _calibration("nll", "NLL", path=("last", "nll"), decimals=4),
+    _calibration("brier", "Brier", path=("evaluation", "brier"), decimals=4),
     *(_long_tail(group, class_mean=False) for group in _SHOT_GROUPS),
     *(_long_tail(group, class_mean=True) for group in _SHOT_GROUPS),
     Metric(
@@ -188,10 +169,12 @@ _BUILTIN = [
     ),
     *_detection(MISS, "MISS", MISS),
     *_detection("ood {}", "OOD {}", "ood", ANY),
-    _verification("accuracy", "accuracy", "accuracy", unit="%", direction="higher"),
-    _verification("auroc", "AUROC", "auroc", direction="higher", decimals=4, shown_in="report"),
+    _verification("pairs {} accuracy", "accuracy", "%", "higher", (*_PAIRS, "accuracy")),
     _verification(
-        "eer", "EER", "eer", unit="%", direction="lower", factor=100.0, shown_in="report"
+        "pairs {} auroc", "AUROC", "", "higher", (*_PAIRS, "auroc"), decimals=4, shown_in="report"
+    ),
+    _verification(
+        "pairs {} eer", "EER", "%", "lower", (*_PAIRS, "eer"), factor=100.0, shown_in="report"
     ),
 ]
 _BY_NAME = {metric.name: metric for metric in _BUILTIN}

@@ -43,14 +43,10 @@ def _learning_rate(value: Any) -> float | Schedule:
         raise PydanticCustomError(CUSTOM_ERROR, "{text}", {"text": str(error)}) from None
 
 
-def _learning_rate_text(rate: float | Schedule) -> float | str:
-    return str(rate) if isinstance(rate, Schedule) else rate
-
-
 LearningRate = Annotated[
     float | Schedule,
     PlainValidator(_learning_rate),
-    PlainSerializer(_learning_rate_text, return_type=float | str),
+    PlainSerializer(lambda r: str(r) if isinstance(r, Schedule) else r, return_type=float | str),
 ]
 PositiveNumbers = list[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]]
 Distinct = AfterValidator(lambda values: list(dict.fromkeys(values)))  # no duplicates

@@ -47,13 +47,10 @@ Sampling = Literal["random", "class-balanced"]
 Objectives = Annotated[list[ParsedObjective], Field(min_length=1)]
 
 
-def _block_text(value: Any) -> Any:
-    return "4" if type(value) is int and value == 4 else value  # YAML reads 4 as a number
-
-
 Blocks = Annotated[
     Literal["1-4", "2-4", "3-4", "4", "head"],
-    BeforeValidator(_block_text),
+    # YAML reads 4 as a number
+    BeforeValidator(lambda value: "4" if type(value) is int and value == 4 else value),
     Field(
         description="blocks of the backbone to fine-tune; the earlier ones are frozen; head: only "
         "the new classifier is trained"
@@ -206,13 +203,15 @@ class ImageRecipe(BaseModel):
                 continue
             place = tuple(key.split("."))
             for number, value in enumerate(values):
-                errors = _validation_errors(cls, _with_values(cls.minimal, {key: value}))
-                # Errors elsewhere may vanish together with other values: `settings` checks that.
-                problems += [
-                    _moved_error(error, (key, number, *error["loc"][len(place) :]))
-                    for error in errors
-                    if error["loc"][: len(place)] == place
-                ]
+                try:
+                    cls.model_validate(_with_values(cls.minimal, {key: value}))
+                except ValidationError as error:
+                    # Errors elsewhere may vanish with other values: `settings` checks that.
+                    problems += [
+                        _moved_error(one, (key, number, *one["loc"][len(place) :]))
+                        for one in error.errors(include_url=False)
+                        if one["loc"][: len(place)] == place
+                    ]
         count = math.prod(map(len, grid.values()))
         if count > MAX_SETTINGS:
             text = f"grid: {count} combinations: expected at most {MAX_SETTINGS}"
@@ -377,12 +376,7 @@ def check_scale_sources(objectives: list[ParsedObjective]) -> list[ParsedObjecti
 def sources_first(objectives: Sequence[ParsedObjective]) -> list[ParsedObjective]:
     """Return the objectives in their order, those that need another one's kappa* last."""
     names = [str(objective) for objective in objectives]
-
-    def needs_other(objective: ParsedObjective) -> bool:
-        source = scale_source(objective.spec)
-        return source is not None and source.source in names
-
-    return sorted(objectives, key=needs_other)
+    return sorted(objectives, key=lambda o: getattr(scale_source(o.spec), "source", "") in names)
 
 
 def _is_objective(text: str) -> bool:
@@ -400,14 +394,6 @@ def _with_values(document: Mapping[str, Any], values: Mapping[str, Any]) -> dict
         outer, _, inner = key.partition(".")
         changed[outer] = {**changed.get(outer, {}), inner: value} if inner else value
     return changed
-
-
-def _validation_errors(model: type[BaseModel], document: Mapping[str, Any]) -> list[Any]:
-    try:
-        model.model_validate(document)
-    except ValidationError as error:
-        return list(error.errors(include_url=False))
-    return []
 
 
 def _moved_error(error: Mapping[str, Any], place: tuple[str | int, ...]) -> InitErrorDetails:

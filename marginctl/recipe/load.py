@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -270,15 +270,9 @@ def _place(problem: Any, content: Any) -> yaml.KeyPath:
     return (*place, *problem["loc"][-1:]) if problem["type"] == "missing" else tuple(place)
 
 
-def _fields_at(model: Any, place: tuple[str | int, ...]) -> list[str]:
-    for key in place:
-        if isinstance(key, str):  # not the number of an item
-            model = _model_in(model.model_fields[key].annotation)
-    return list(model.model_fields)
-
-
-def _model_in(annotation: Any) -> Any:
-    """Return the model of a field: itself, an optional one, or that of a list."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((m for m in map(_model_in, get_args(annotation)) if m is not None), None)
+def _fields_at(schema: type[BaseModel], place: yaml.KeyPath) -> list[str]:
+    """Return the keys of a section, whatever the number of an item in a list."""
+    section = "".join(f"{key}." for key in place if isinstance(key, str))
+    keys = (row.key.replace("[]", "") for row in recipe_keys(schema))
+    below = (key.removeprefix(section) for key in keys if key.startswith(section))
+    return list(dict.fromkeys(key.partition(".")[0] for key in below))

@@ -89,9 +89,6 @@ class Classifier:
         self._frozen.eval()
         self.objective.train(mode)
 
-    def eval(self) -> None:
-        self.train(False)
-
     def features(self, x: Tensor) -> Tensor:
         """Return (B, d) float32 features of images (B, c, H, W), whatever the precision."""
         return self._compute(self._forward, x)
@@ -104,15 +101,6 @@ class Classifier:
         with self._device_config.autocast():
             features = network(x)
         return features.float()
-
-    def float_tensors(self) -> list[tuple[str, Tensor]]:
-        """Return the weights and the buffers of floating-point numbers, by name."""
-        return [
-            (name, value.detach())
-            for module in (self.model, self.objective)
-            for name, value in (*module.named_parameters(), *module.named_buffers())
-            if value.is_floating_point()
-        ]
 
     @torch.no_grad()
     def activation_bytes(self, image_shape: tuple[int, int, int]) -> int:

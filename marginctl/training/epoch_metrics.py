@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from marginctl.metrics import detection
 from marginctl.metrics.accuracy import top_k_accuracy
 from marginctl.metrics.angles import histogram, mean_bias, target_angles
 from marginctl.metrics.arrays import FloatArray, IntArray
+from marginctl.metrics.detection import OODOutputs, detection_metrics
 from marginctl.metrics.long_tail import long_tail_accuracy
 from marginctl.metrics.network_metrics import (
     MAX_RECALL_CLASSES,
@@ -53,31 +53,14 @@ def classification_record(
 ) -> dict[str, Any]:
     """Return `classification_metrics` of a network with its objective."""
     gaussian = objective.spec.similarity.kind == "gaussian"
-    outputs = predictions.outputs
     return classification_metrics(
-        outputs.features,
-        outputs.logits,
-        outputs.similarities,
+        predictions.outputs,
         predictions.labels.numpy(),
         classes,
         bins,
         "a Gaussian similarity has class means, not directions"
         if gaussian
         else objective.weight.detach().cpu().double().numpy(),
-    )
-
-
-def detection_record(
-    predictions: Predictions,
-    ood_outputs: Sequence[detection.OODOutputs] = (),
-    n_bootstrap: int = detection.N_BOOTSTRAP,
-    *,
-    curves: bool = False,
-) -> dict[str, Any]:
-    """Return `detection_metrics` of a network: misclassification and OOD detection."""
-    labels = predictions.labels.numpy()
-    return detection.detection_metrics(
-        predictions.outputs, labels, ood_outputs, n_bootstrap, curves=curves
     )
 
 
@@ -94,7 +77,7 @@ def evaluation_record(
     predictions: Predictions,
     classes: Sequence[str],
     train_y: IntArray,
-    ood_outputs: Sequence[detection.OODOutputs] = (),
+    ood_outputs: Sequence[OODOutputs] = (),
 ) -> dict[str, Any]:
     """Return the metrics at the end of training that go beyond accuracy.
 
@@ -112,7 +95,8 @@ def evaluation_record(
     if "metrics" in metrics:  # of plug-ins
         record["metrics"] = metrics["metrics"]
     record |= long_tail_record(predictions, train_y)
-    return record | {"detection": detection_record(predictions, ood_outputs)}
+    labels = predictions.labels.numpy()
+    return record | {"detection": detection_metrics(predictions.outputs, labels, ood_outputs)}
 
 
 def example_record(

@@ -35,7 +35,11 @@ class GraphedStep:
             compute(x, y)
         elif self._warm_ups < WARM_UP:
             self._warm_ups += 1
-            self._warm_up(compute, x, y)
+            current = torch.cuda.current_stream()
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):  # that of the capture
+                compute(x, y)
+            current.wait_stream(self._stream)
         else:
             if self._graph is None:
                 self._graph = self._capture(compute, x, y)
@@ -45,14 +49,6 @@ class GraphedStep:
             self._graph.replay()
             for parameter, gradient in self._gradients:
                 parameter.grad = gradient
-
-    def _warm_up(self, compute: Compute, x: Tensor, y: Tensor) -> None:
-        """Compute on the stream of the capture."""
-        current = torch.cuda.current_stream()
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            compute(x, y)
-        current.wait_stream(self._stream)
 
     def _capture(self, compute: Compute, x: Tensor, y: Tensor) -> torch.cuda.CUDAGraph:
         """Return the graph of `compute`, which is recorded and not run."""

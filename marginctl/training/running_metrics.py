@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from marginctl.objectives.module import Objective
-from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.utils.distributed import World
 
 # Scores in one block: with 100,000 classes those of a whole batch would be the largest tensors of
@@ -25,7 +24,10 @@ class RunningMetrics:
 
     def __init__(self, objective: Objective, device: torch.device, world: World) -> None:
         self._objective, self._world = objective, world
-        self._loss_is_nll = _loss_is_nll(objective.spec)
+        spec = objective.spec
+        kinds = (spec.loss.kind, spec.margin.kind)
+        # whether the loss is the plain cross-entropy of the logits without margin
+        self._loss_is_nll = kinds == ("cross-entropy", "none") and not spec.regularizers
         dtype = torch.float32 if device.type == "mps" else torch.float64
         self._sums = torch.zeros(5, dtype=dtype, device=device)
 
@@ -35,18 +37,14 @@ class RunningMetrics:
     @torch.no_grad()
     def update(self, loss: Tensor, features: Tensor, y: Tensor) -> None:
         """Add a batch: its mean loss, its features (B, d) and its labels (B,)."""
-        rows = max(1, BLOCK_SIZE // self._objective.num_classes)
+        rows, dtype = max(1, BLOCK_SIZE // self._objective.num_classes), self._sums.dtype
         for x, labels in zip(torch.split(features, rows), torch.split(y, rows), strict=True):
-            self._sums += self._block_sums(loss, x, labels)
-
-    def _block_sums(self, loss: Tensor, features: Tensor, y: Tensor) -> Tensor:
-        """Return the (5,) sums of some rows of a batch with this mean loss."""
-        scores = self._objective.similarities(features)
-        top1, top5 = top1_top5_hits(scores, y)
-        n = y.new_full((), len(y), dtype=torch.float32)  # filled there, not copied there
-        nll = loss if self._loss_is_nll else self._nll(features, scores, y)
-        dtype = self._sums.dtype
-        return torch.stack([loss.to(dtype) * n, top1, top5, n, nll.to(dtype) * n]).to(dtype)
+            scores = self._objective.similarities(x)
+            top1, top5 = top1_top5_hits(scores, labels)
+            n = y.new_full((), len(labels), dtype=torch.float32)  # filled there, not copied there
+            nll = loss if self._loss_is_nll else self._nll(x, scores, labels)
+            sums = [loss.to(dtype) * n, top1, top5, n, nll.to(dtype) * n]
+            self._sums += torch.stack(sums).to(dtype)
 
     def _nll(self, features: Tensor, scores: Tensor, y: Tensor) -> Tensor:
         """Return the mean cross-entropy of the logits without margin; NaN where it is expensive."""
@@ -76,11 +74,6 @@ class RunningMetrics:
         """Restore `state`; the main process continues its sums, the others start from zero."""
         sums = sums if self._world.is_main_process else torch.zeros_like(sums)
         self._sums.copy_(sums)
-
-
-def _loss_is_nll(spec: ObjectiveSpec) -> bool:
-    """Return whether the loss is the plain cross-entropy of the logits without margin."""
-    return (spec.loss.kind, spec.margin.kind) == ("cross-entropy", "none") and not spec.regularizers
 
 
 def top1_top5_hits(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -184,9 +184,12 @@ class Trainer:
         num_parts = max(1, min(self.recipe.train.grad_accum_steps, batch_size // world_size // 2))
         parts = list(zip(x.tensor_split(num_parts), y.tensor_split(num_parts), strict=True))
         # DDP takes the mean over the processes, whose parts of the batch may differ in size
+        module = self._classifier.module
+        no_sync = getattr(module, "no_sync", contextlib.nullcontext)  # of several processes
         for i, (images, labels) in enumerate(parts, 1):
-            with self._no_sync(i < len(parts)):
-                loss, features = self._classifier.module(images, labels)
+            # the gradients of all but the last part of a batch stay in this process
+            with no_sync() if i < len(parts) else contextlib.nullcontext():
+                loss, features = module(images, labels)
                 self._scaler.scale(loss * (len(labels) * world_size / batch_size)).backward()
             self._running.update(loss.detach(), features.detach(), labels)
 
@@ -196,17 +199,15 @@ class Trainer:
             return rate_at(optim.lr, self.step, self.total_steps)
         return rate_in_epoch(optim.lr, self.step // steps, self.recipe.train.epochs)
 
-    def _no_sync(self, enabled: bool) -> contextlib.AbstractContextManager[Any]:
-        """Keep the gradients of all but the last part of a batch in this process."""
-        module = self._classifier.module
-        if enabled and isinstance(module, nn.parallel.DistributedDataParallel):
-            return module.no_sync()
-        return contextlib.nullcontext()
-
     def check_finite(self) -> None:
         """Check the loss and the weights, on every process; wait for the device once."""
         tensors = [("the loss", self._running.total_loss())]
-        tensors += [(f"'{name}'", value) for name, value in self._classifier.float_tensors()]
+        tensors += [
+            (f"'{name}'", value.detach())
+            for module in (self.model, self.objective)
+            for name, value in (*module.named_parameters(), *module.named_buffers())
+            if value.is_floating_point()
+        ]
         finite = torch.stack([value.isfinite().all() for _, value in tensors]).tolist()
         if not all(finite):
             raise DivergedError(f"{tensors[finite.index(False)][0]} is not finite {self._position}")
@@ -227,7 +228,7 @@ class Trainer:
         """
         self.check_finite()
         self._classifier.broadcast_buffers()
-        self._classifier.eval()
+        self._classifier.train(False)
         compute = self._classifier.batch_features if batches is None else self.features
         outputs, batches = [], batches or self.batches
         for x, y in batches.test_batches(self.evaluation_batch):

@@ -20,14 +20,14 @@ class SourceModel:
     spec: ObjectiveSpec
     backbone: Mapping[str, Tensor]
     objective: Mapping[str, Tensor]
-    # mean and standard deviation of each channel of its images, from 0 to 1; empty where unknown
-    moments: tuple[Sequence[float], Sequence[float]]
-    classes: Sequence[str]
-    data: ImageData | None  # its images, as in its recipe; None for weights
-    image_size: int  # 0 where unknown
     row: str  # its data, model and settings, or the name of its weights
     trained_with: str
-    seed: int | None  # of its training; None for weights
+    seed: int | None = None  # of its training; None for weights
+    # mean and standard deviation of each channel of its images, from 0 to 1; empty where unknown
+    moments: tuple[Sequence[float], Sequence[float]] = ((), ())
+    classes: Sequence[str] = ()
+    data: ImageData | None = None  # its images, as in its recipe; None for weights
+    image_size: int = 0  # 0 where unknown
     resizing: Resizing = CENTER  # of its test images in files
     remark: str | None = None  # on tensors of a weights file that were left out
 

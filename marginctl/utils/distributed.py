@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from marginctl.errors import MissingPeerError, PeerLostError, RequestError
 from marginctl.utils.device import world_size
 from marginctl.utils.heartbeat import Store, heartbeat
 from marginctl.utils.text import count_noun
+
+T = TypeVar("T")
 
 ANNOUNCE_SECONDS, JOIN_SECONDS = 5, 45  # torchrun starts all processes within seconds
 # One process may work alone for long while the others wait, such as on the final evaluation; the
@@ -67,6 +69,11 @@ class World:
         objects = [value]
         dist.broadcast_object_list(objects, src=0)
         return objects[0]
+
+    def from_main(self, compute: Callable[[], T]) -> T:
+        """Return on all processes what the main process alone computes."""
+        value: T = self.broadcast_object(compute() if self.is_main_process else None)
+        return value
 
     def all_gather(self, value: Any) -> list[Any]:
         """Return the objects of all processes, by rank."""

@@ -131,7 +131,7 @@ def logits_of_eval(name, images: ImageDataset):
     inputs = InputFormat(3, size, weights.mean, weights.std, resizing)
     batches = AdaptedLoader(images, inputs, device_config_for("cpu", "fp32"), None)
     network = weights.network().eval()
-    return evaluate_pretrained._features_and_logits(network, [], batches)[1]
+    return torch.tensor(evaluate_pretrained._outputs(network, [], batches).logits)
 
 
 def logits_of_transfer(name, photographs, runs):

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from marginctl.data.images.image_sets import OODDataset
-from marginctl.training.epoch_metrics import detection_record
+from marginctl.metrics.detection import detection_metrics
 from marginctl.training.ood_evaluation import (
     AdaptedLoader,
     adapt_images,
@@ -70,6 +70,6 @@ def test_scores_that_are_not_finite_are_null_with_their_reason(monkeypatch):
         made._classifier, "_forward", lambda x: torch.full((len(x), 8), float("nan"))
     )
     ood_predictions = predict_ood(made, [OODDataset(None, other)], own, None)
-    found = detection_record(tested, ood_predictions, 5)
+    found = detection_metrics(tested.outputs, tested.labels.numpy(), ood_predictions, 5)
     assert set(found["ood"][0]["scores"].values()) == {None}
     assert found["reasons"]["ood made max_similarity"] == "a score is not finite"
