@@ -58,7 +58,7 @@ class CVReport:
     def as_json(self) -> dict[str, Any]:
         answers = {"answers": [answer.as_json() for answer in self.answers]}
         protocol = cv_table.cv_document(self.grid, self.runs.protocol, self.comparisons)
-        names = {"recipe": self.runs.recipe, "paper": self.runs.paper, "table": self.runs.table}
+        names = attributes(self.runs, "recipe", "paper", "table")
         return names | {"schema": 1, "command": "uci-cv"} | protocol | answers | {"failed": []}
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -84,9 +84,7 @@ class TrainingReport:
     def as_json(self) -> dict[str, Any]:
         source = self.runs.source_model
         return {
-            "recipe": self.runs.recipe,
-            "paper": self.runs.paper,
-            "table": self.runs.table,
+            **attributes(self.runs, "recipe", "paper", "table"),
             **self.runs.training,
             **({"source_model": {"weights_sha256": source.weights_sha256}} if source else {}),
             "cells": [cell.as_json() for cell in self.cells],

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.data.loading.loader import BatchLoader

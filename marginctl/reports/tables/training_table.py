@@ -149,7 +149,30 @@ def training_cells(records: Iterable[Result]) -> list[TrainingCell]:
         groups.setdefault((record.row, record.objective), []).append(record)
     metrics = metrics_in([record for group in groups.values() for record in group])
     metrics |= {m.name: m for m in METRICS.values() if m.group == "calibration"}
-    return [_cell(*place, group, metrics.values()) for place, group in groups.items()]
+    cells = []
+    for (row, objective), group in groups.items():
+        times = [t for r in group if (t := r.timing.epoch_seconds) is not None]
+        finite = sorted((r for r in group if not r.diverged), key=lambda r: r.seed)
+        best = [r.best for r in finite if r.best and not is_probe(r)]
+        cells.append(
+            TrainingCell(
+                row=row,
+                objective=objective,
+                last=[r.last.top1 for r in finite if r.last],
+                metrics={name: metric.values(finite) for name, metric in metrics.items()},
+                best=[epoch.top1 for epoch in best],
+                best_epochs=[epoch.epoch for epoch in best],
+                diverged=len(group) - len(finite),
+                collapsed=sum(r.collapsed for r in finite),
+                seconds=sum(r.timing.seconds for r in group),
+                epoch_seconds=statistics.median(times) if times else None,
+                validated=all(r.validation is not None for r in finite) and bool(finite),
+                chosen=[r.chosen for r in group if r.chosen is not None],
+                candidates=group[0].candidates,
+                scales=[{**r.scale_from.document(), "seed": r.seed} for r in group if r.scale_from],
+            )
+        )
+    return cells
 
 
 def source_cells(results: Iterable[Result]) -> list[TrainingCell]:
@@ -168,30 +191,6 @@ def source_cells(results: Iterable[Result]) -> list[TrainingCell]:
                 baseline=result.baseline,
             )
     return list(cells.values())
-
-
-def _cell(
-    row: str, objective: str, group: Sequence[Result], metrics: Iterable[Metric]
-) -> TrainingCell:
-    times = [t for r in group if (t := r.timing.epoch_seconds) is not None]
-    finite = sorted((r for r in group if not r.diverged), key=lambda r: r.seed)
-    best = [r.best for r in finite if r.best and not is_probe(r)]
-    return TrainingCell(
-        row=row,
-        objective=objective,
-        last=[r.last.top1 for r in finite if r.last],
-        metrics={metric.name: metric.values(finite) for metric in metrics},
-        best=[epoch.top1 for epoch in best],
-        best_epochs=[epoch.epoch for epoch in best],
-        diverged=len(group) - len(finite),
-        collapsed=sum(r.collapsed for r in finite),
-        seconds=sum(r.timing.seconds for r in group),
-        epoch_seconds=statistics.median(times) if times else None,
-        validated=all(r.validation is not None for r in finite) and bool(finite),
-        chosen=[r.chosen for r in group if r.chosen is not None],
-        candidates=group[0].candidates,
-        scales=[{**r.scale_from.document(), "seed": r.seed} for r in group if r.scale_from],
-    )
 
 
 def training_report(
@@ -257,12 +256,12 @@ def _summary(
     every = (*sources, *cells)
     shown_in = ("summary", "before-after") if sources else ("summary",)
     metrics = [m for m in _metrics_of(every) if m.shown_in in shown_in or m == ranked_by]
-    headings = ["n", METRICS["top1"].heading]
     validated = all(cell.validated for cell in cells)
-    if not sources:
-        headings = ["n", "last epoch", "best epoch", "best epoch per seed"]
-    if not sources and validated:
-        headings = ["n", "test top-1", "epoch per seed"]
+    headings = ["last epoch", "best epoch", "best epoch per seed"]
+    if validated:
+        headings = ["test top-1", "epoch per seed"]
+    if sources:
+        headings = [METRICS["top1"].heading]
     rows = []
     for cell in every:
         n = str(len(cell.last)) if cell.last or cell.baseline is None else "-"
@@ -277,7 +276,7 @@ def _summary(
         rows.append(row)
     return table_of_texts(
         _summary_caption(metrics, with_sources=bool(sources), validated=validated),
-        ["data, model", "objective", *headings, *(m.heading for m in metrics)]
+        ["data, model", "objective", "n", *headings, *(m.heading for m in metrics)]
         + ([] if sources else ["s/epoch"]),
         rows,
         notes=_notes(every),
@@ -443,28 +442,23 @@ def own_class_tables(
     """Yield the tables by class of an own comparison, over all seeds."""
     rows: dict[str, dict[str, ClassCounts]] = {}
     for result in results:
-        if (counts := _class_counts(result)) is not None:
-            row = rows.setdefault(result.row, {})
-            before = row.get(result.objective)
-            row[result.objective] = counts if before is None else before + counts
+        evaluation = result.evaluation or {}
+        classes, confusion = evaluation.get("per_class"), evaluation.get("confusion")
+        if not classes:
+            continue
+        counts = ClassCounts(
+            result.objective,
+            names=[one["name"] for one in classes],
+            samples=np.array([one["n"] for one in classes]),
+            correct=np.array([one["correct"] for one in classes]),
+            confusion=np.array(confusion) if confusion else None,
+        )
+        row = rows.setdefault(result.row, {})
+        before = row.get(result.objective)
+        row[result.objective] = counts if before is None else before + counts
     for name, row in rows.items():
         best = _best((cell for cell in cells if cell.row == name), metric)
         yield from class_tables(name, list(row.values()), next(iter(best), ""), "images", "seeds")
-
-
-def _class_counts(result: Result) -> ClassCounts | None:
-    evaluation = result.evaluation or {}
-    classes = evaluation.get("per_class")
-    if not classes:
-        return None
-    confusion = evaluation.get("confusion")
-    return ClassCounts(
-        result.objective,
-        names=[one["name"] for one in classes],
-        samples=np.array([one["n"] for one in classes]),
-        correct=np.array([one["correct"] for one in classes]),
-        confusion=np.array(confusion) if confusion else None,
-    )
 
 
 def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:

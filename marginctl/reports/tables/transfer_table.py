@@ -16,9 +16,9 @@ from marginctl.reports.tables.table import (
     WORSE,
     Cell,
     Report,
-    Row,
     Table,
     flat_record,
+    table_of_texts,
 )
 from marginctl.reports.tables.training_table import (
     comparison_text,
@@ -131,12 +131,16 @@ def _table(
     marks = {(c.row, c.objective): DIRECTIONS[c.direction] for _, c in compared}
     shown = []
     for row in rows:
-        means = {h: _mean(groups.get(Place(row, h), []), metric) for h in heads}
-        best = metric.best(m for m in means.values() if m is not None)
+        means = {
+            place.head: round(statistics.fmean(values), metric.decimals)
+            for place, group in groups.items()
+            if place.row == row and (values := metric.values(_finite(group)))
+        }
+        best = metric.best(means.values())
         cells = [
             Cell(
                 _text(groups[Place(row, head)], metric),
-                best=len(heads) > 1 and means[head] == best,
+                best=len(heads) > 1 and means.get(head) == best,
                 footnotes=marks.get((row, head), ""),
             )
             if (row, head) in groups
@@ -144,18 +148,15 @@ def _table(
             for head in heads
         ]
         n = max(len(_finite(group)) for place, group in groups.items() if place.row == row)
-        shown.append(Row(row, (*cells, Cell(str(n)))))
+        shown.append([row, *cells, str(n)])
     single = "; of a single one its 95 % Wilson interval" if metric.name == "top1" else ""
-    return Table(
-        key="transfer",
-        title="",
-        caption=f"Test {metric.long_heading}: mean ± standard deviation over n networks or "
+    return table_of_texts(
+        f"Test {metric.long_heading}: mean ± standard deviation over n networks or "
         f"seeds{single}. A column is a new classifier, a row a data set and a source model.",
-        label_heading="data: source model",
-        columns=(*heads, "n"),
-        rows=tuple(shown),
-        notes=tuple(_notes(groups, compared)),
-        code_headings=False,
+        ["data: source model", *heads, "n"],
+        shown,
+        key="transfer",
+        notes=_notes(groups, compared),
     )
 
 
@@ -179,11 +180,6 @@ def _notes(
         lines += [f"chosen on the validation part: {text}" for text in chosen]
         notes |= dict.fromkeys(f"{place.row}, {place.head}: {line}" for line in lines)
     return list(notes)
-
-
-def _mean(group: Group, metric: Metric) -> float | None:
-    values = metric.values(_finite(group))
-    return round(statistics.fmean(values), metric.decimals) if values else None
 
 
 def _finite(group: Group) -> Group:
