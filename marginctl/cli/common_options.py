@@ -37,7 +37,6 @@ def flag(name: str, help: str) -> Any:
 
 
 def argument(metavar: str, help: str, complete: Callable[[str], list[str]] | None = None) -> Any:
-    """Return a positional argument."""
     return typer.Argument(metavar=metavar, help=help, autocompletion=complete)
 
 

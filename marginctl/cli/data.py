@@ -8,6 +8,7 @@ import typer
 
 from marginctl.cli import common_options
 from marginctl.cli.common_options import argument, flag, option, print_json
+from marginctl.errors import MarginctlError, RequestError
 
 app = typer.Typer(
     help="The data sets of the papers, and what is read from your own data.", no_args_is_help=True
@@ -60,7 +61,6 @@ def fetch(
     from marginctl.data.images.registry import IMAGE_SETS
     from marginctl.data.paths import default_data_dir
     from marginctl.data.status import dataset_status
-    from marginctl.errors import MarginctlError, RequestError
 
     if "images" in (names or []):
         raise RequestError("data fetch images: hundreds of gigabytes: name the sets one by one")
@@ -97,7 +97,6 @@ def verify(
     """Read every data set in the data folder and compare counts and digests."""
     from marginctl.data.paths import default_data_dir
     from marginctl.data.status import dataset_status
-    from marginctl.errors import RequestError
 
     folder = data_dir or default_data_dir()
     statuses = [dataset_status(name, folder) for name in _select(names)]

@@ -108,8 +108,7 @@ def command(
     from marginctl.recipe.load import find_recipe
     from marginctl.reports.figures.uci_cv_grid import check_figure, check_objectives, draw
     from marginctl.reports.formats.output import print_report, print_sentences
-    from marginctl.reports.tables.cv_report import cv_report
-    from marginctl.reports.tables.cv_table import live_table
+    from marginctl.reports.tables.cv_table import cv_report, live_table
     from marginctl.results.answers import fold_answers
     from marginctl.results.compare import compare_folds, resolve_baseline
     from marginctl.results.cv_cells import Grid

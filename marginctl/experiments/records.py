@@ -383,7 +383,6 @@ def _check_scale(objective: str, source: ScaleSource | None) -> None:
 
 
 def result_type(task: str) -> type[CVResult] | type[TrainingResult]:
-    """Return the type of a task's results."""
     result: type[CVResult] | type[TrainingResult] = TASKS[task].load("result")
     return result
 

@@ -76,8 +76,6 @@ class StoppedRunError(MarginctlError):
 
 
 class Signals(Protocol):
-    """Says which signal came."""
-
     @property
     def received(self) -> int | None: ...
 

@@ -26,7 +26,6 @@ class Task:
     report: str | None = None  # returns what the command prints of results
 
     def load(self, attribute: str) -> Any:
-        """Import what an attribute names."""
         return resolve_name(getattr(self, attribute))
 
 

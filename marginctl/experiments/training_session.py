@@ -118,7 +118,6 @@ class Session:
         return self.run_dir(trial).load_result(result_type(self.recipe.task))
 
     def unfinished(self) -> list[Trial]:
-        """Return the trials without a usable result."""
         return [trial for trial in self.trials if self.load_result(trial).result is None]
 
     def run_trial(

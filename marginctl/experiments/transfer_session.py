@@ -286,9 +286,8 @@ class TransferSession(Session):
         for trial in self.trials:
             assert isinstance(trial, TransferTrial)
             source = trial.source
-            seed = "" if source.seed is None else source.seed
             columns: tuple[Any, ...] = (trial.recipe.data.name, trial.transfer.method, source.row)
-            columns += (source.trained_with, seed, trial.seed)
+            columns += (source.trained_with, source.seed, trial.seed)
             rows += [(*columns, *row) for row in self.predictions(trial)]
         write_output(path, csv_text(rows))
 

@@ -64,7 +64,6 @@ class UciCvSession:
         return rows
 
     def unfinished(self) -> list[CVTrial]:
-        """Return the trials without a usable result."""
         return [
             t
             for t in self.trials

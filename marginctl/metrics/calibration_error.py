@@ -45,7 +45,6 @@ class Reliability:
 
     @property
     def n(self) -> int:
-        """Number of samples."""
         return sum(b.count for b in self.bins)
 
     @property

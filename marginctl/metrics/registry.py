@@ -58,11 +58,6 @@ class Metric:
         """The label with the unit in words."""
         return self.label + (" in percent" if self.unit == "%" else "")
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The path, with its default."""
-        return self.path or ("evaluation", "metrics", self.name)
-
     def for_set(self, name: str) -> "Metric":
         """Return the metric of one OOD set or pair list."""
         keys = tuple(name if key == ANY else key for key in self.path)
@@ -77,7 +72,7 @@ class Metric:
     def value(self, record: Record) -> float | None:
         """Return the number that is shown of a result, None where it has none."""
         value: Any = record
-        for key in self.keys:
+        for key in self.path or ("evaluation", "metrics", self.name):
             if isinstance(value, list):
                 value = next((one for one in value if _name(one) == key), None)
             else:

@@ -56,15 +56,12 @@ def verification_metrics(
         "n": len(scores),
         "n_same": n_same,
         "n_different": n_different,
-        "accuracy": None,
-        "std": None,
+        **dict.fromkeys(("accuracy", "std")),
         "folds": 0,
         "fold_accuracies": [],
         "thresholds": [],
         "tar_at_far": dict.fromkeys(far_keys),
-        "auroc": None,
-        "auroc_interval": None,
-        "eer": None,
+        **dict.fromkeys(("auroc", "auroc_interval", "eer")),
         "reasons": reasons,
     }
     if not np.isfinite(scores).all():

@@ -259,7 +259,6 @@ class ImageRecipe(BaseModel):
 
     @property
     def candidate_rates(self) -> Sequence[float]:
-        """The learning rates of the candidates of tuning."""
         return (self.tune and self.tune.rates) or RATES[self.optim.optimizer]
 
     @model_validator(mode="after")

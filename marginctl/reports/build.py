@@ -13,7 +13,6 @@ from marginctl.papers import papers as all_papers
 from marginctl.recipe.train import TrainRecipe
 from marginctl.reports.answer_text import answer_lines
 from marginctl.reports.tables import cv_table
-from marginctl.reports.tables.cv_report import own_table
 from marginctl.reports.tables.published_table import published_table as table_of_verdicts
 from marginctl.reports.tables.published_table import quantity_json, verdict_notes
 from marginctl.reports.tables.table import Report, Table
@@ -273,7 +272,7 @@ def _cv_result(
     if runs.paper is None and not runs.grid:
         answers = fold_answers(grid, comparisons)
         lines = answer_lines(answers, baseline)
-        table = own_table(grid, comparisons, lines, by_class=True, **options)
+        table = cv_table.own_table(grid, comparisons, lines, by_class=True, **options)
         return CVReport(runs, grid, comparisons, verdicts, table, answers)
     notes = verdict_notes(compared) if compared and verdicts else ()
     table = cv_table.cv_table(grid, comparisons, verdicts=verdicts, notes=notes, **options)

@@ -110,7 +110,6 @@ def seed_estimates(results: Iterable[TrainingResult], metric: Metric) -> list[Es
 
 
 def fold_answers(grid: Grid, comparisons: Comparisons) -> list[Answer]:
-    """Return the answer of each row of a cross-validation."""
     estimates, answers = fold_estimates(grid), []
     for row in grid.datasets:
         shown = [e for e in estimates if e.row == row]

@@ -358,5 +358,4 @@ def _outcome(comparison: Comparison) -> dict[str, Any]:
 
 
 def attributes(record: object, *names: str) -> dict[str, Any]:
-    """Return some attributes of an object by their names."""
     return {name: getattr(record, name) for name in names}

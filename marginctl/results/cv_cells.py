@@ -178,7 +178,6 @@ class Grid:
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether larger values of the metric are better."""
         return FOLD_METRICS[self.metric].direction == "higher"
 
     def _cells_of(self, columns: Sequence[str]) -> list[Cell]:

@@ -104,7 +104,6 @@ def list_checkpoints(folder: Path, kind: str) -> list[Path]:
 
 
 def remove_all(folder: Path) -> None:
-    """Remove all checkpoints of a run directory."""
     for kind in (LAST, BEST):
         for path in list_checkpoints(folder, kind):
             path.unlink(missing_ok=True)

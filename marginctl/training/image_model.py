@@ -107,7 +107,6 @@ class ImageModel:
         return probabilities[[rows[file] for file in files]]
 
     def save(self, path: Path) -> None:
-        """Write the model to a file."""
         modules = {"model": self.backbone, "objective": self.objective}
         tensors = {
             f"{kind}.{name}": value.cpu().numpy()

@@ -72,7 +72,6 @@ class Leaderboard(CostProgress):
             self.message(f"{self._title}, {count_noun(len(trials), 'trial')}")
 
     def done(self, record: CVResult, *, reused: bool) -> None:
-        """Add the record of a finished trial."""
         trial = self._by_id[record.trial]
         self._records[trial] = record
         self.count_trial(reused=reused)

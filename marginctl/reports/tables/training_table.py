@@ -143,7 +143,6 @@ def mean_std_json(values: Sequence[float]) -> dict[str, Any]:
 
 
 def training_cells(records: Iterable[Result]) -> list[TrainingCell]:
-    """Return the cells of results, in their order."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for record in records:
         groups.setdefault((record.row, record.objective), []).append(record)
@@ -505,7 +504,6 @@ def _notes(cells: Sequence[TrainingCell]) -> tuple[str, ...]:
 
 
 def names_of_tests(comparisons: Iterable[Comparison]) -> str:
-    """Return the names of the tests that comparisons of networks have."""
     kinds = {c.fixed for c in comparisons if c.test.p is not None}
     names = {
         False: "paired t-test over the seeds",
