@@ -93,7 +93,7 @@ def command(
     from marginctl.console.progress import log_lines, phase
     from marginctl.data.images.registry import expand_ood_names, parse_ood_name
     from marginctl.data.paths import default_data_dir
-    from marginctl.experiments import evaluate, evaluate_pairs, evaluate_pretrained
+    from marginctl.experiments import evaluate, evaluate_pretrained
     from marginctl.models.pretrained import is_weights_name
     from marginctl.reports.figures.style import check_path
     from marginctl.reports.formats.output import print_report
@@ -106,8 +106,8 @@ def command(
         check_outputs({"--predictions": predictions}, [Path(run), *pairs])
         place = resolve_device(device, accelerated=True)
         with phase("verifying pairs"):
-            result = evaluate_pairs.verify(Path(run), pairs, images, which, place, flip=flip)
-        title = evaluate_pairs.title(result.document)
+            result = evaluate.verify(Path(run), pairs, images, which, place, flip=flip)
+        title = evaluate.pairs_title(result.document)
         print_report(verification_report(title, result.document), output)
         if predictions is not None:
             result.write(predictions)

@@ -7,12 +7,18 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from marginctl.experiments.attempt import Attempts, Locked
 from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.run_trial import CheckpointPolicy, SignalHandler, StoppedRunError
 from marginctl.experiments.training_session import Session
 from marginctl.experiments.training_trial import Trial
-from marginctl.experiments.trial_workers import Died, TrialOutcome, WorkerPool, worker_count
+from marginctl.experiments.trial_workers import (
+    Attempts,
+    Died,
+    Locked,
+    TrialOutcome,
+    WorkerPool,
+    worker_count,
+)
 from marginctl.objectives.parts import scale_source
 from marginctl.runs.run_dir import changed_data_note
 from marginctl.utils.distributed import process_group

@@ -22,15 +22,8 @@ from marginctl.experiments.training_trial import Trial
 from marginctl.metrics.accuracy import largest_class, pack_correct
 from marginctl.runs.atomic_io import write_atomically
 from marginctl.runs.run_dir import EXAMPLE_IMAGE, NUMERIC_PACKAGES, RunDir, versions
-from marginctl.training import checkpoint
+from marginctl.training import checkpoint, epoch_metrics
 from marginctl.training.diagnostics import Diagnostics
-from marginctl.training.epoch_metrics import (
-    accuracy_record,
-    evaluation_record,
-    example_record,
-    objective_record,
-    selection_score,
-)
 from marginctl.training.ood_evaluation import predict_ood
 from marginctl.training.pair_evaluation import verify_pairs
 from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
@@ -218,7 +211,7 @@ class TrialRunner:
 
     def _score(self, record: Mapping[str, Any]) -> tuple[float, float]:
         """Return what epochs are compared by; on the test part it is top-1 alone."""
-        top1, likelihood = selection_score(record)
+        top1, likelihood = epoch_metrics.selection_score(record)
         return top1, likelihood if self._part == "val" else 0.0
 
     def _out_of_patience(self, best: Mapping[str, Any] | None, epoch: int) -> bool:
@@ -313,12 +306,14 @@ class TrialRunner:
         predictions = trainer.predict()
         self._predictions = predictions
         record: dict[str, Any] = {
-            self._part: accuracy_record(predictions),
-            "objective": objective_record(trainer.objective, predictions),
+            self._part: epoch_metrics.accuracy_record(predictions),
+            "objective": epoch_metrics.objective_record(trainer.objective, predictions),
         }
         evaluated = self._metrics is None or any(self._part in line for line in self._metrics.lines)
         if not evaluated or self._finished:
-            example = example_record(trainer.objective, predictions, self._images.classes)
+            example = epoch_metrics.example_record(
+                trainer.objective, predictions, self._images.classes
+            )
             if example is not None:
                 record["example"] = example
                 if self._metrics is not None:
@@ -337,15 +332,15 @@ class TrialRunner:
         if diverged is None:
             if self._part == "val":
                 predictions = self._test_best_epoch()
-                test = {"epoch": trainer.epoch, **accuracy_record(predictions)}
-                state = objective_record(trainer.objective, predictions)
+                test = {"epoch": trainer.epoch, **epoch_metrics.accuracy_record(predictions)}
+                state = epoch_metrics.objective_record(trainer.objective, predictions)
             else:
                 # None after a resume from the last epoch
                 predictions = self._predictions or trainer.predict()
             ood = predict_ood(trainer, trial.ood, images, self._world)
             pairs = verify_pairs(trainer, trial.pairs, images, self._world)
             if self._metrics is not None:
-                evaluation = evaluation_record(
+                evaluation = epoch_metrics.evaluation_record(
                     trainer.objective, predictions, images.classes, images.train_y, ood
                 )
                 if pairs:

@@ -9,14 +9,7 @@ from torch import Tensor
 
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.errors import RequestError
-from marginctl.experiments.find_run import (
-    OtherTaskError,
-    UnusableRunError,
-    find_trained_run,
-    is_run_dir,
-    load_checkpoint,
-    load_trained_run,
-)
+from marginctl.experiments import find_run
 from marginctl.experiments.records import PROBE_OBJECTIVE
 from marginctl.experiments.source_scale import resolved_spec
 from marginctl.models.factory import create_backbone
@@ -131,13 +124,13 @@ def _weights_source(
 def _from_run(name: str, key: str) -> SourceModel:
     path = Path(name)
     if path.is_dir():
-        path, _, _ = find_trained_run(path, f"{key} = {name}")
+        path, _, _ = find_run.find_trained_run(path, f"{key} = {name}")
     elif not path.exists():
         raise RequestError(
             f"{key} = {name}: does not exist: expected the folder of a finished trial of marginctl "
             "train, a checkpoint in it, or published weights such as efficientnet-lite0"
         )
-    loaded = load_checkpoint(path, "last")
+    loaded = find_run.load_checkpoint(path, "last")
     state, info, recipe = loaded.state, loaded.info, loaded.recipe
     mean, std = state["normalization"]
     return SourceModel(
@@ -160,16 +153,16 @@ def _from_run(name: str, key: str) -> SourceModel:
 
 def _paths(name: str) -> tuple[list[str], list[str]]:
     path = Path(name)
-    if is_weights_name(name) or not path.is_dir() or is_run_dir(path):
+    if is_weights_name(name) or not path.is_dir() or find_run.is_run_dir(path):
         return [name], []
     paths, skipped = [], []
     for folder in sorted(run.parent for run in path.rglob("run.json")):
         try:
-            load_trained_run(folder, exclude=("transfer",))
+            find_run.load_trained_run(folder, exclude=("transfer",))
             paths.append(str(folder))
-        except OtherTaskError:  # a runs folder holds runs of all tasks
+        except find_run.OtherTaskError:  # a runs folder holds runs of all tasks
             continue
-        except UnusableRunError as error:
+        except find_run.UnusableRunError as error:
             skipped.append(f"source_models = {folder}: {error}: skipped")
     if not paths:
         raise RequestError(

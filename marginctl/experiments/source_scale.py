@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.experiments.find_run import (
-    UnusableRunError,
-    load_run_info,
-    load_trained_run,
-    run_dirs,
-)
+from marginctl.experiments import find_run
 from marginctl.experiments.records import TrainingInfo
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import ObjectiveSpec, ScaleSource, scale_source, with_scale_value
@@ -75,7 +70,7 @@ def resolved_spec(info: TrainingInfo) -> ObjectiveSpec:
 def _mean_kappa(folder: str) -> float:
     """Return the kappa* of a run, or the mean over the seeds of the runs in a folder."""
     key = f"scale fixed(from_run={folder})"
-    folders = run_dirs(Path(folder))
+    folders = find_run.run_dirs(Path(folder))
     if not folders:
         raise RequestError(
             f"{key}: no trial is there: expected another objective of the recipe, or the folder of "
@@ -83,11 +78,14 @@ def _mean_kappa(folder: str) -> float:
         )
     kappas, cells = [], set()
     for path in folders:
-        if parse_objective(load_run_info(path).objective).spec.scale.kind != "least-squares":
+        if (
+            parse_objective(find_run.load_run_info(path).objective).spec.scale.kind
+            != "least-squares"
+        ):
             continue
         try:
-            _, result = load_trained_run(path)
-        except UnusableRunError as error:
+            _, result = find_run.load_trained_run(path)
+        except find_run.UnusableRunError as error:
             raise RequestError(f"{key}: {path.name} {error}: train it to its end first") from None
         if result.kappa is None:
             raise RequestError(f"{key}: {path.name} has no kappa*: name another trial's folder")

@@ -12,16 +12,7 @@ from marginctl.data.images.image_sets import ImageDataset, load_ood_datasets
 from marginctl.data.images.pairs import load_pairs
 from marginctl.data.images.registry import expand_ood_names
 from marginctl.data.images.summary import ImageSummary, inspect_image_set, with_pixel_duplicates
-from marginctl.experiments.checks import (
-    check_device,
-    check_images,
-    check_logits_fit,
-    fitted_images,
-    load_recipe_images,
-    read_recipe,
-    recipe_groups,
-    runs_name,
-)
+from marginctl.experiments import checks
 from marginctl.experiments.find_run import ReferenceRun, find_reference_run
 from marginctl.experiments.records import TrainingResult, result_type
 from marginctl.experiments.request import Request
@@ -63,7 +54,7 @@ class Session:
         for trial in self.trials:
             data, images = trial.recipe.data, self.images[trial.data]
             if data.name not in summaries:
-                groups = recipe_groups(data, self.data_dir)
+                groups = checks.recipe_groups(data, self.data_dir)
                 summary = inspect_image_set(data.name, self.data_dir, data.test_fraction, groups)
                 if summary is not None:
                     summary.check_readable(data.name)
@@ -87,7 +78,7 @@ class Session:
         It is a few too many if a short last batch joins another.
         """
         train = trial.recipe.train
-        count = fitted_images(trial.recipe, self.images[trial.data])
+        count = checks.fitted_images(trial.recipe, self.images[trial.data])
         rounds = [(1, train.epochs, count), *tuning_cost(trial, count)]
         return sum(n * epochs * -(-size // train.batch_size) for n, epochs, size in rounds)
 
@@ -137,7 +128,7 @@ class Session:
 
 
 def prepare_train(request: Request) -> Session:
-    recipe, file = read_recipe(TrainRecipe, request)
+    recipe, file = checks.read_recipe(TrainRecipe, request)
     source = None
     if recipe.weights is not None:
         source = load_initial_weights(recipe.model, recipe.weights)
@@ -168,7 +159,7 @@ def session_fields(
             check_plugin_parts(objective.spec, 3)
     pairs = load_pairs(recipe.pairs, data_folder)  # before images, which take longer
     sections = {one.data.model_dump_json(): one.data for one in recipes}
-    loaded = {key: load_recipe_images(data, data_folder) for key, data in sections.items()}
+    loaded = {key: checks.load_recipe_images(data, data_folder) for key, data in sections.items()}
     ood = {}
     for key, images in loaded.items():
         stream = sections[key].streamed
@@ -177,15 +168,15 @@ def session_fields(
     for setting_recipe in recipes:
         stage = setting_recipe.in_stage()
         images = loaded[stage.data.model_dump_json()]
-        check_images(stage, images)
-        check_logits_fit(images)
+        checks.check_images(stage, images)
+        checks.check_logits_fit(images)
         if source_model is not None:
             check_source_model(source_model, stage, images, source_key)
-        check_device(stage, device)
+        checks.check_device(stage, device)
         reference, groups = stage.train.reference_run, stage.train.difficulty_groups
         if reference is not None:
             references[images.digest, reference] = find_reference_run(reference, images, groups)
-    name = runs_name(file, default_name)
+    name = checks.runs_name(file, default_name)
     return {
         "name": name,
         "recipe": recipe,

@@ -19,14 +19,7 @@ from marginctl.data.images.registry import FOLDER_PREFIX
 from marginctl.data.images.resizing import SQUARE
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
-from marginctl.experiments.checks import (
-    check_device,
-    check_images,
-    load_recipe_images,
-    read_recipe,
-    recipe_groups,
-    runs_name,
-)
+from marginctl.experiments import checks
 from marginctl.experiments.evaluate import predict_run
 from marginctl.experiments.records import PROBE_OBJECTIVE, TrainingResult, TransferResult
 from marginctl.experiments.request import Request
@@ -307,7 +300,7 @@ class TransferSession(Session):
 
 
 def prepare_transfer(request: Request) -> TransferSession:
-    recipe, file = read_recipe(TransferRecipe, request)
+    recipe, file = checks.read_recipe(TransferRecipe, request)
     if not recipe.names_data:
         raise RequestError(
             "data.name is missing: name the images to transfer to: --data folder:PATH"
@@ -336,14 +329,14 @@ def prepare_transfer(request: Request) -> TransferSession:
             )
             key = source_recipe.data.model_dump_json()
             if key not in loaded:
-                loaded[key] = load_recipe_images(source_recipe.data, data_folder)
+                loaded[key] = checks.load_recipe_images(source_recipe.data, data_folder)
             images = loaded[key]
-            check_images(source_recipe, images)
+            checks.check_images(source_recipe, images)
             is_probe = source_recipe.method == "probe"
             if is_probe and world_size() > 1:
                 raise RequestError("method = probe runs in one process: leave torchrun out")
             check_source_model(source, source_recipe, images, "source_models")
-            check_device(source_recipe, device)
+            checks.check_device(source_recipe, device)
             heads = [source_recipe]
             if not is_probe and recipe.adds_probe and world_size() == 1:
                 heads.append(source_recipe.as_probe())
@@ -355,7 +348,7 @@ def prepare_transfer(request: Request) -> TransferSession:
                     )
                     trials.setdefault(trial.id, trial)
     first = next(iter(trials.values()))
-    name = runs_name(file, f"transfer-{first.recipe.data.name}-{first.source.row}")
+    name = checks.runs_name(file, f"transfer-{first.recipe.data.name}-{first.source.row}")
     return TransferSession(
         name,
         recipe,
@@ -387,7 +380,7 @@ def _test_image_names(data: ImageData, images: ImageDataset, data_dir: Path) -> 
         return [images.test.path(row) for row in range(len(images.test))]
     if data.name.startswith(FOLDER_PREFIX):
         root = resolve_path(data.name.removeprefix(FOLDER_PREFIX), data_dir)
-        groups = recipe_groups(data, data_dir)
+        groups = checks.recipe_groups(data, data_dir)
         _, test, _ = folders.list_image_folder(
             data.name, root, test_fraction=data.test_fraction, groups=groups
         )

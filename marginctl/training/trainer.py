@@ -75,6 +75,7 @@ class Trainer:
         self._world = world or World()
         self._classifier = Classifier(recipe, spec, images, seed, device_config, self._world)
         self.model, self.objective = self._classifier.model, self._classifier.objective
+        self.features = self._classifier.features
         # the loss scaler of fp16 would wait for another optimizer in every step
         fused = recipe.train.gpu_fast_path or device_config.precision == "fp16"
         self.optimizer = build_optimizer(
@@ -254,10 +255,6 @@ class Trainer:
             return EVALUATION_BATCH
         fitting = EVALUATION_BYTES // self._classifier.activation_bytes(self._image_shape)
         return min(EVALUATION_BATCH, max(1, fitting))
-
-    def features(self, x: Tensor) -> Tensor:
-        """Return (B, d) float32 features of images (B, c, H, W), whatever the precision."""
-        return self._classifier.features(x)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that training resumes from; every process must call it.

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from marginctl.experiments import attempt, trial_workers
-from marginctl.experiments.attempt import trial_threads
 from marginctl.experiments.request import Request
 from marginctl.experiments.training_session import prepare_train
-from marginctl.experiments.trial_workers import worker_count
+from marginctl.experiments.trial_workers import trial_threads, worker_count
 
 
 def estimate(monkeypatch, seconds, not_timed=0):
