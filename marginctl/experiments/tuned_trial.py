@@ -12,16 +12,10 @@ from marginctl.experiments.checks import fit_images
 from marginctl.experiments.records import TrainingResult
 from marginctl.experiments.run_trial import Callback, Choice, TrialContext, TrialRunner
 from marginctl.experiments.training_trial import Trial
+from marginctl.runs import safe_read
 from marginctl.runs.atomic_io import write_json
 from marginctl.runs.base_record import Record, Seconds, validated
 from marginctl.runs.run_dir import NUMERIC_PACKAGES, RunDir, versions
-from marginctl.runs.safe_read import (
-    CANDIDATES,
-    CorruptFileError,
-    MissingFileError,
-    parse_document,
-    read_text,
-)
 from marginctl.training.epoch_metrics import selection_score
 from marginctl.utils.text import count_noun
 
@@ -112,7 +106,7 @@ def run_trial(
         choice = choose_candidate(trial, images, run_dir.path, context)
         if context.world.is_main_process:
             path = run_dir.path / "run.json"
-            document = parse_document(read_text(path))
+            document = safe_read.parse_document(safe_read.read_text(path))
             write_json(path, document | {"chosen_objective": str(choice.trial.objective)})
     return TrialRunner(trial, images, run_dir, context, extra, choice).run()
 
@@ -139,7 +133,7 @@ def choose_candidate(
             )
         results = {}
         for i, candidate in remaining:
-            place = folder / CANDIDATES / f"{number}-{i:02d}"
+            place = folder / safe_read.CANDIDATES / f"{number}-{i:02d}"
             results[i] = _run_candidate(_shortened(candidate, epochs), part, place, context)
         seconds += sum(result.seconds for result in results.values())
         # sorted keeps the order of a tie
@@ -202,8 +196,8 @@ def _run_candidate(
 def _load(path: Path, candidate: Trial) -> CandidateResult | None:
     """Return the saved result of a candidate, None if there is none that can be used."""
     try:
-        result = validated(CandidateResult, parse_document(read_text(path)))
-    except (MissingFileError, CorruptFileError):
+        result = validated(CandidateResult, safe_read.parse_document(safe_read.read_text(path)))
+    except (safe_read.MissingFileError, safe_read.CorruptFileError):
         return None
     current = versions()
     same = all(result.versions.get(package) == current[package] for package in NUMERIC_PACKAGES)

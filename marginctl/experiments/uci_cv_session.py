@@ -16,17 +16,11 @@ from marginctl.data.paths import MissingDataError
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.data.tabular.uci import is_missing, load_uci
 from marginctl.errors import RequestError
+from marginctl.experiments import uci_cv_trial
 from marginctl.experiments.records import CVResult
 from marginctl.experiments.request import Request
 from marginctl.experiments.tasks import load_task_recipe
 from marginctl.experiments.uci_cv_execution import Callback, CVExecution, Outcome
-from marginctl.experiments.uci_cv_trial import (
-    CVTrial,
-    cost_seconds,
-    data_warnings,
-    expand_cv_trials,
-    total_cost,
-)
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.objectives.parts import plugin_origins
 from marginctl.recipe.load import find_recipe
@@ -45,7 +39,7 @@ class UciCvSession:
     recipe: UciCvRecipe
     datasets: list[TabularDataset]
     skipped: list[tuple[str, str]]
-    trials: list[CVTrial]
+    trials: list[uci_cv_trial.CVTrial]
     folder: Path
     device: str
     files: frozenset[str] = frozenset()  # that each trial must have besides its result
@@ -53,35 +47,35 @@ class UciCvSession:
     @property
     def warnings(self) -> list[str]:
         """A line for each data set with very small classes."""
-        return data_warnings(self.datasets, self.recipe.protocol)
+        return uci_cv_trial.data_warnings(self.datasets, self.recipe.protocol)
 
     @property
-    def rows(self) -> dict[str, CVTrial]:
+    def rows(self) -> dict[str, uci_cv_trial.CVTrial]:
         """The rows of a grid's table, each with one of its trials."""
-        rows: dict[str, CVTrial] = {}
+        rows: dict[str, uci_cv_trial.CVTrial] = {}
         for trial in self.trials if self.recipe.grid else []:
             rows.setdefault(trial.row, trial)
         return rows
 
-    def unfinished(self) -> list[CVTrial]:
+    def unfinished(self) -> list[uci_cv_trial.CVTrial]:
         return [
             t
             for t in self.trials
             if self.run_dir(t).load_result(CVResult, t.files(self.files)).result is None
         ]
 
-    def estimate(self, pending: Sequence[CVTrial], workers: int) -> dict[str, Any]:
+    def estimate(self, pending: Sequence[uci_cv_trial.CVTrial], workers: int) -> dict[str, Any]:
         """Return the document of --dry-run: the pending trials and their rough time."""
         return {
             "trials": len(self.trials),
             "to_do": len(pending),
             "networks": sum(trial.trained_networks for trial in pending),
             "workers": workers,
-            "seconds": cost_seconds(total_cost(pending), workers),
+            "seconds": uci_cv_trial.cost_seconds(uci_cv_trial.total_cost(pending), workers),
             "folder": str(self.folder),
         }
 
-    def run_dir(self, trial: CVTrial) -> RunDir:
+    def run_dir(self, trial: uci_cv_trial.CVTrial) -> RunDir:
         return RunDir(self.folder / trial.id)
 
     def gather_predictions(self, target: Path, outcome: Outcome) -> None:
@@ -125,7 +119,7 @@ class UciCvSession:
         """
         from marginctl.crossval.tabular_model import fit_model  # which imports torch
 
-        trials: dict[ParsedObjective, CVTrial] = {}
+        trials: dict[ParsedObjective, uci_cv_trial.CVTrial] = {}
         accuracies = defaultdict[ParsedObjective, list[float]](list)
         for trial in self.trials:
             if isinstance(trial.objective, ParsedObjective):
@@ -211,7 +205,7 @@ def prepare_uci_cv(
         if not names:  # no row of the published table is left
             recipe = recipe.model_copy(update={"paper": None, "table": None})
             run_folder = "own-data" if file.name == "own-data" else f"own-data/{file.name}"
-    trials = expand_cv_trials(recipe, datasets, device)
+    trials = uci_cv_trial.expand_cv_trials(recipe, datasets, device)
     for spec in (objective.spec for objective in recipe.objectives):
         if plugin_origins(spec):
             from marginctl.objectives.functional import check_plugin_parts

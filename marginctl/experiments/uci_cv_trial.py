@@ -11,15 +11,9 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
+from marginctl.crossval import search_space
 from marginctl.crossval.baselines import baseline_settings
 from marginctl.crossval.preprocessing import SMALLEST_SPREAD
-from marginctl.crossval.search_space import (
-    VARIANT_KEYS,
-    Setting,
-    column_candidates,
-    grid_settings,
-    row_name,
-)
 from marginctl.crossval.stack import (
     Choice,
     Stack,
@@ -50,14 +44,16 @@ class CVTrial:
     # the protocols that share its stacks, its own among them, as one tuple for all of these trials;
     # empty for a trial alone
     batched_with: tuple[Protocol, ...] = ()
-    setting: Setting | None = None
+    setting: search_space.Setting | None = None
     measured: bool = False  # whether more than the accuracy is measured
     device: str = "cpu"  # that trains it; it is not part of its identity
 
     @property
     def row(self) -> str:
         """The row of the table: the data set, and the values of a grid."""
-        return row_name(self.dataset.name, self.setting.changed if self.setting else {})
+        return search_space.row_name(
+            self.dataset.name, self.setting.changed if self.setting else {}
+        )
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -83,7 +79,9 @@ class CVTrial:
                 "candidates": [str(c) for c in self.tuning.candidates],
             }
         if self.batched_with:  # the last bits of a network may depend on its stack
-            variants = (p.model_dump(include=set(VARIANT_KEYS)) for p in self.batched_with)
+            variants = (
+                p.model_dump(include=set(search_space.VARIANT_KEYS)) for p in self.batched_with
+            )
             identity["batched_with"] = list(variants)
         return identity
 
@@ -273,7 +271,7 @@ def expand_cv_trials(
     tunings: dict[ParsedObjective, StackTuning | None] = dict.fromkeys(recipe.objectives)
     if recipe.tune is not None:
         for column in recipe.objectives:
-            candidates = column_candidates(recipe.tune, recipe.protocol, column)
+            candidates = search_space.column_candidates(recipe.tune, recipe.protocol, column)
             tunings[column] = StackTuning(candidates, recipe.tune.inner_folds)
     trials = [
         CVTrial(
@@ -287,7 +285,7 @@ def expand_cv_trials(
             device=device,
         )
         for dataset in datasets
-        for setting in grid_settings(recipe)
+        for setting in search_space.grid_settings(recipe)
         for column in recipe.objectives
         for seed in recipe.seeds
     ]

@@ -23,18 +23,7 @@ from marginctl.objectives.parsing import ParsedObjective, parse, parse_any
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
 from marginctl.objectives.tuning import RATES, max_rate
-from marginctl.recipe.fields import (
-    CUSTOM_ERROR,
-    STRICT,
-    About,
-    LearningRate,
-    Paper,
-    PaperTable,
-    PositiveNumbers,
-    Seeds,
-    first_error_line,
-    map_all,
-)
+from marginctl.recipe import fields
 from marginctl.recipe.image_data import ImageData
 from marginctl.utils.text import did_you_mean
 
@@ -61,10 +50,10 @@ Blocks = Annotated[
 class Optim(BaseModel):
     """The optimizer. The defaults are ours."""
 
-    model_config = STRICT
+    model_config = fields.STRICT
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: LearningRate = parse_learning_rate("cosine(end=0,start=0.1)")
+    lr: fields.LearningRate = parse_learning_rate("cosine(end=0,start=0.1)")
     lr_interval: Literal["step", "epoch"] = "step"
     """when a scheduled learning rate changes"""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -85,7 +74,7 @@ class Optim(BaseModel):
 class Training(BaseModel):
     """Epochs, batches, precision and evaluation. The defaults are ours."""
 
-    model_config = STRICT
+    model_config = fields.STRICT
 
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 10
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 128
@@ -150,29 +139,29 @@ class RateTuning(BaseModel):
     the rates: see `objectives.tuning`.
     """
 
-    model_config = STRICT
+    model_config = fields.STRICT
 
-    rates: Annotated[PositiveNumbers | None, Field(min_length=1, max_length=11)] = None
+    rates: Annotated[fields.PositiveNumbers | None, Field(min_length=1, max_length=11)] = None
     """learning rates; default: 11 of the optimizer"""
 
 
 class ImageRecipe(BaseModel):
     """The fields that the recipes of all image tasks share."""
 
-    model_config = STRICT
+    model_config = fields.STRICT
     minimal: ClassVar[Mapping[str, Any]] = {}  # the required keys of a recipe
     grid_keys: ClassVar[Sequence[str]] = ("model",)  # besides the keys of the sections
 
-    paper: Paper | None = None
-    table: PaperTable | None = None
-    about: About = About()
+    paper: fields.Paper | None = None
+    table: fields.PaperTable | None = None
+    about: fields.About = fields.About()
     task: str
     data: ImageData = ImageData()
     model: Any  # a ModelSpec; None in a recipe that leaves it to its source model
     objectives: Objectives
     optim: Optim = Optim()
     train: Training = Training()
-    seeds: Seeds = [0]
+    seeds: fields.Seeds = [0]
     tune: RateTuning | None = None
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
     """dotted keys such as data.subset_fraction, each with its values"""
@@ -182,7 +171,7 @@ class ImageRecipe(BaseModel):
     def _parsed_objectives(cls, texts: Any) -> Any:
         if not isinstance(texts, list):
             return texts
-        return check_scale_sources(map_all(texts, parse_any))
+        return check_scale_sources(fields.map_all(texts, parse_any))
 
     @field_validator("grid")
     @classmethod
@@ -298,7 +287,7 @@ class ImageRecipe(BaseModel):
         try:
             return type(self).model_validate(document)
         except ValidationError as error:
-            raise RequestError(f"{where}: {first_error_line(error)}") from None
+            raise RequestError(f"{where}: {fields.first_error_line(error)}") from None
 
     def data_like_source(
         self, image_size: int, resizing: Resizing, *, stream: bool
@@ -398,8 +387,8 @@ def _with_values(document: Mapping[str, Any], values: Mapping[str, Any]) -> dict
 def _moved_error(error: Mapping[str, Any], place: tuple[str | int, ...]) -> InitErrorDetails:
     """Return one of pydantic's errors at another place of the document."""
     kind = error["type"]
-    if kind == CUSTOM_ERROR:
-        kind = PydanticCustomError(CUSTOM_ERROR, "{text}", {"text": error["msg"]})
+    if kind == fields.CUSTOM_ERROR:
+        kind = PydanticCustomError(fields.CUSTOM_ERROR, "{text}", {"text": error["msg"]})
     return InitErrorDetails(type=kind, loc=place, input=error["input"], ctx=error.get("ctx", {}))
 
 

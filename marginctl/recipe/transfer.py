@@ -10,16 +10,9 @@ from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
+from marginctl.recipe import image_recipe
 from marginctl.recipe.fields import STRICT, Distinct, LearningRate, PositiveNumbers
 from marginctl.recipe.image_data import ImageData
-from marginctl.recipe.image_recipe import (
-    Blocks,
-    ImageRecipe,
-    Objectives,
-    Optim,
-    Training,
-    check_same_model,
-)
 
 Method = Literal["probe", "fine-tune"]
 
@@ -47,7 +40,7 @@ class Probe(BaseModel):
         return sorted(set(penalties), reverse=True)
 
 
-class TransferOptim(Optim):
+class TransferOptim(image_recipe.Optim):
     """The optimizer of fine-tuning: Table 8 of the temperature paper (Table 4b)."""
 
     lr: LearningRate = parse_learning_rate("cosine(end=0,start=0.1)")
@@ -56,14 +49,14 @@ class TransferOptim(Optim):
     """learning rate of the backbone relative to the classifier's"""
 
 
-class TransferTraining(Training):
+class TransferTraining(image_recipe.Training):
     """Epochs and batches of fine-tuning: Table 8 of the temperature paper (Table 4b)."""
 
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 60
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 128
 
 
-class TransferRecipe(ImageRecipe):
+class TransferRecipe(image_recipe.ImageRecipe):
     """Linear probes or fine-tuning of trained networks: what `marginctl transfer` runs.
 
     `objectives`, `optim`, `train`, `tune` and `blocks` apply to fine-tuning only.
@@ -83,10 +76,10 @@ class TransferRecipe(ImageRecipe):
     ResNet50_Weights.IMAGENET1K_V1, timm/resnet50.a1_in1k, efficientnet-lite0, resnet50=FILE"""
     method: Method = "probe"
     probe: Probe = Probe()
-    blocks: Blocks = "1-4"
+    blocks: image_recipe.Blocks = "1-4"
     model: ModelSpec | None = None
     """default: that of the source model"""
-    objectives: Objectives = Field(default=[parse("soft:bias=true")])
+    objectives: image_recipe.Objectives = Field(default=[parse("soft:bias=true")])
     optim: TransferOptim = TransferOptim()
     train: TransferTraining = TransferTraining()
     baselines: list[Literal["probe"]] | None = None
@@ -166,7 +159,7 @@ class TransferRecipe(ImageRecipe):
                 streamed as in `eval`.
             image_size, resizing: of its images; used for images in files if the recipe sets none.
         """
-        check_same_model(self.model, model, source_model)
+        image_recipe.check_same_model(self.model, model, source_model)
         stream = data is None or data.streamed
         section = self.data_like_source(image_size, resizing, stream=stream)
         document = self.model_dump(exclude={"grid"})

@@ -18,21 +18,7 @@ from marginctl.data.tabular.uci import check_uci_name, uci_definitions
 from marginctl.objectives.parsing import ParsedObjective, parse_any
 from marginctl.objectives.parts import check_scale_value
 from marginctl.objectives.tuning import max_rate
-from marginctl.recipe.fields import (
-    CUSTOM_ERROR,
-    RECORDED,
-    STRICT,
-    About,
-    Distinct,
-    LearningRate,
-    Paper,
-    PaperTable,
-    PositiveNumbers,
-    Seeds,
-    expected_text,
-    map_all,
-    shortened,
-)
+from marginctl.recipe import fields
 from marginctl.utils.text import did_you_mean
 
 BaselineName = Literal["majority", "logistic-regression", "gradient-boosting"]
@@ -54,7 +40,7 @@ class SklearnBaseline:
 def _stratified(value: Any) -> Any:
     if isinstance(value, bool) or value == "equal-test-counts":
         return value
-    raise PydanticCustomError(CUSTOM_ERROR, "expected true, false or equal-test-counts")
+    raise PydanticCustomError(fields.CUSTOM_ERROR, "expected true, false or equal-test-counts")
 
 
 def _numbered_objective(value: Any) -> ParsedObjective:
@@ -70,7 +56,7 @@ class Protocol(BaseModel):
     The defaults are ours: the ArcGrad paper gives only the folds and the repeats.
     """
 
-    model_config = STRICT
+    model_config = fields.STRICT
 
     hidden: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(max_length=100)] = [10, 10]
     """widths of the hidden layers, each with ReLU"""
@@ -81,7 +67,7 @@ class Protocol(BaseModel):
     initialization: Literal["default", "xavier", "kaiming"] = "default"
     """PyTorch's default, or Glorot's or He's uniform one"""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    lr: LearningRate = 1e-3
+    lr: fields.LearningRate = 1e-3
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """sgd only"""
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 100
@@ -103,7 +89,7 @@ ProtocolGrid = dict[str, Annotated[list[Any], Field(min_length=1)]]
 class SearchRound(BaseModel):
     """A round of a search: runs the remaining settings and keeps the nearest ones."""
 
-    model_config = STRICT
+    model_config = fields.STRICT
 
     repeats: Annotated[int, Field(ge=1, le=100_000)]
     keep: Annotated[int, Field(ge=1, le=10_000)]
@@ -112,7 +98,7 @@ class SearchRound(BaseModel):
 class SearchSpace(BaseModel):
     """A grid of protocols, and alternatives of the objectives."""
 
-    model_config = STRICT
+    model_config = fields.STRICT
 
     protocol: Annotated[ProtocolGrid, Field(min_length=1)]
     """keys of the protocol, each with its values"""
@@ -133,7 +119,9 @@ class SearchSpace(BaseModel):
         if not isinstance(options, dict) or not all(isinstance(v, list) for v in options.values()):
             return options
         return {
-            str(map_all([key], _numbered_objective)[0]): map_all(v, _numbered_objective)
+            str(fields.map_all([key], _numbered_objective)[0]): fields.map_all(
+                v, _numbered_objective
+            )
             for key, v in options.items()
         }
 
@@ -157,8 +145,8 @@ def _validated_grid(grid: dict[str, list[Any]], where: str) -> dict[str, list[An
                 if validated not in distinct:
                     distinct.append(validated)
             except ValidationError as error:
-                expected = expected_text(error.errors(include_url=False)[0])
-                problems.append(f"{where}.{key} = {shortened(value)}: {expected}")
+                expected = fields.expected_text(error.errors(include_url=False)[0])
+                problems.append(f"{where}.{key} = {fields.shortened(value)}: {expected}")
     if problems:
         raise ValueError("\n".join(problems))
     return canonical
@@ -180,7 +168,7 @@ class Tune(SearchSpace):
     of `protocol` are spread over the rates: see `objectives.tuning`.
     """
 
-    rates: Annotated[PositiveNumbers | None, Field(min_length=1)] = None
+    rates: Annotated[fields.PositiveNumbers | None, Field(min_length=1)] = None
     """learning rates; default: 11 of the optimizer"""
     protocol: ProtocolGrid = Field(default={})
     """keys of the protocol, each with its values"""
@@ -208,20 +196,20 @@ class Tune(SearchSpace):
 class UciCvRecipe(BaseModel):
     """A cross-validation of objectives on data sets: what `marginctl uci-cv` runs."""
 
-    model_config = STRICT
+    model_config = fields.STRICT
 
-    paper: Paper | None = None
-    table: PaperTable | None = None
-    about: About = About()
+    paper: fields.Paper | None = None
+    table: fields.PaperTable | None = None
+    about: fields.About = fields.About()
     task: Literal["uci-cv"]
     datasets: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     objectives: Annotated[list[ParsedObjective], Field(min_length=1)]
     untuned_objectives: list[ParsedObjective] = []
     """objectives in place of these without tuning; default: the same"""
-    baselines: Annotated[list[BaselineName], Distinct] = []
+    baselines: Annotated[list[BaselineName], fields.Distinct] = []
     """scikit-learn classifiers to run on the same folds"""
     protocol: Protocol = Protocol()
-    seeds: Seeds = [0]
+    seeds: fields.Seeds = [0]
     search: Search | None = None
     tune: Tune | None = None
     grid: ProtocolGrid = {}
@@ -257,7 +245,7 @@ class UciCvRecipe(BaseModel):
     @field_validator("objectives", "untuned_objectives", mode="before")
     @classmethod
     def _canonical_objectives(cls, texts: Any) -> Any:
-        return map_all(texts, _numbered_objective) if isinstance(texts, list) else texts
+        return fields.map_all(texts, _numbered_objective) if isinstance(texts, list) else texts
 
     @field_validator("grid")
     @classmethod
@@ -271,9 +259,9 @@ class UciCvRecipe(BaseModel):
     @field_validator("datasets")
     @classmethod
     def _known_datasets(cls, names: str | list[str], info: ValidationInfo) -> str | list[str]:
-        if isinstance(names, str) or (info.context or {}).get(RECORDED):
+        if isinstance(names, str) or (info.context or {}).get(fields.RECORDED):
             return names
-        return map_all(names, check_uci_name)
+        return fields.map_all(names, check_uci_name)
 
     @property
     def measured(self) -> bool:

@@ -12,30 +12,13 @@ from marginctl.papers import PublishedTable, published_means, published_table
 from marginctl.papers import papers as all_papers
 from marginctl.recipe.train import TrainRecipe
 from marginctl.reports.answer_text import answer_lines
-from marginctl.reports.tables import cv_table
+from marginctl.reports.tables import cv_table, training_table
 from marginctl.reports.tables.published_table import published_table as table_of_verdicts
 from marginctl.reports.tables.published_table import quantity_json, verdict_notes
 from marginctl.reports.tables.table import Report, Table
-from marginctl.reports.tables.training_table import (
-    TrainingCell,
-    mean_std_json,
-    own_class_tables,
-    source_cells,
-    training_cells,
-    training_table,
-)
-from marginctl.reports.tables.training_table import own_table as own_training_table
+from marginctl.results import compare
 from marginctl.results.answers import Answer, fold_answers
 from marginctl.results.collect import Collected, CVRuns, Run, TrainingRuns
-from marginctl.results.compare import (
-    Comparison,
-    Comparisons,
-    attributes,
-    compare_folds,
-    compare_seeds,
-    resolve_baselines,
-    seeds_document,
-)
 from marginctl.results.cv_cells import Grid
 from marginctl.results.verdict import CellVerdict, TableVerdicts, judge_table
 from marginctl.utils.text import format_setting
@@ -49,7 +32,7 @@ class CVReport:
 
     runs: CVRuns
     grid: Grid
-    comparisons: Comparisons
+    comparisons: compare.Comparisons
     verdicts: Mapping[Place, CellVerdict]
     table: Table
     answers: Sequence[Answer] = ()
@@ -57,7 +40,7 @@ class CVReport:
     def as_json(self) -> dict[str, Any]:
         answers = {"answers": [answer.as_json() for answer in self.answers]}
         protocol = cv_table.cv_document(self.grid, self.runs.protocol, self.comparisons)
-        names = attributes(self.runs, "recipe", "paper", "table")
+        names = compare.attributes(self.runs, "recipe", "paper", "table")
         return names | {"schema": 1, "command": "uci-cv"} | protocol | answers | {"failed": []}
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -73,9 +56,9 @@ class TrainingReport:
     """Training runs with their tests and their table."""
 
     runs: TrainingRuns
-    cells: Sequence[TrainingCell]
+    cells: Sequence[training_table.TrainingCell]
     baseline: str
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[compare.Comparison]
     table: Table
     metric: str = "accuracy"  # of `--metric`, which own comparisons are ranked by
     answers: Sequence[Answer] = ()
@@ -83,23 +66,23 @@ class TrainingReport:
     def as_json(self) -> dict[str, Any]:
         source = self.runs.source_model
         return {
-            **attributes(self.runs, "recipe", "paper", "table"),
+            **compare.attributes(self.runs, "recipe", "paper", "table"),
             **self.runs.training,
             **({"source_model": {"weights_sha256": source.weights_sha256}} if source else {}),
             "cells": [cell.as_json() for cell in self.cells],
-            "tests": [seeds_document(c, self.baseline) for c in self.comparisons],
+            "tests": [compare.seeds_document(c, self.baseline) for c in self.comparisons],
             "answers": [answer.as_json() for answer in self.answers],
         }
 
     def records(self) -> Iterator[dict[str, Any]]:
         for cell in self.cells:
-            last = mean_std_json(cell.last)
+            last = training_table.mean_std_json(cell.last)
             numbers = (last["mean"], last["std"], len(cell.last))
             note = "diverged" if cell.diverged else None
             record = _record(self.runs, self.table, (cell.row, cell.objective), numbers, note)
             for name, values in cell.metrics.items():
                 if name != "top1":
-                    metric = mean_std_json(values)
+                    metric = training_table.mean_std_json(values)
                     record |= {f"{name}_{key}": metric[key] for key in ("mean", "std")}
             yield record
 
@@ -130,9 +113,9 @@ def _verdict_json(cell: CellVerdict) -> dict[str, Any]:
     published = cell.published
     fields = ("row", "column", "mean", "std", "n", "difference", "verdict", "reason", "best")
     return {
-        **attributes(cell, *fields),
+        **compare.attributes(cell, *fields),
         **quantity_json(cell.quantity),
-        "published": published and attributes(published, "mean", "std", "n"),
+        "published": published and compare.attributes(published, "mean", "std", "n"),
         "interval": cell.interval,
         "differing": {k: list(v) for k, v in cell.differences.items()},
     }
@@ -216,10 +199,13 @@ def build_report(
             "accuracy"
         )
     grids = [r.cv_grid(metric if r.paper is None else "accuracy") for r in cv_runs]
-    cells = [training_cells(run.training_result for run in r.in_order()) for r in training_runs]
+    cells = [
+        training_table.training_cells(run.training_result for run in r.in_order())
+        for r in training_runs
+    ]
     objectives = [tuple(grid.objectives) for grid in grids]
     objectives += [tuple(dict.fromkeys(cell.objective for cell in group)) for group in cells]
-    chosen = iter(resolve_baselines(objectives, baseline))
+    chosen = iter(compare.resolve_baselines(objectives, baseline))
     keys = iter(_keys([r.recipe for r in cv_runs] + [r.recipe for r in training_runs]))
     by_table = {(p.compared.table.paper, p.compared.table.number): p.compared for p in published}
     cross_validation = [
@@ -264,7 +250,7 @@ def _cv_result(
     compared: TableVerdicts | None,
     key: str,
 ) -> CVReport:
-    comparisons = compare_folds(grid, baseline)
+    comparisons = compare.compare_folds(grid, baseline)
     by_place = _by_place(runs)
     verdicts = _verdicts(compared, by_place) if compared else {}
     title = _title(runs.recipe, runs.paper, runs.table, _protocol(runs))
@@ -307,12 +293,16 @@ _DEFAULTS = TrainRecipe(task="train").model_dump(include={"data", "optim", "trai
 
 
 def _training_result(
-    runs: TrainingRuns, cells: Sequence[TrainingCell], baseline: str, key: str, metric: str
+    runs: TrainingRuns,
+    cells: Sequence[training_table.TrainingCell],
+    baseline: str,
+    key: str,
+    metric: str,
 ) -> TrainingReport:
     ranked_by = METRICS["top1"] if runs.paper else network_metric(metric)
     results = [run.training_result for run in runs.in_order()]
     compared = [m.name for m in metrics_in(results).values() if m.direction != "none"]
-    comparisons = [c for name in compared for c in compare_seeds(results, baseline, name)]
+    comparisons = [c for name in compared for c in compare.compare_seeds(results, baseline, name)]
     settings = {
         key: value
         for section, defaults in _DEFAULTS.items()
@@ -322,9 +312,9 @@ def _training_result(
     title = _title(runs.recipe, runs.paper, runs.table, settings)
     if runs.source_model is not None:  # by its path: a digest tells a reader nothing
         title += f", source_model={runs.source_model.path}"
-    table = training_table(
+    table = training_table.training_table(
         cells,
-        source_cells(results),
+        training_table.source_cells(results),
         comparisons,
         baseline,
         key=key,
@@ -334,8 +324,16 @@ def _training_result(
     )
     if runs.paper is not None:
         return TrainingReport(runs, cells, baseline, comparisons, table)
-    table, answers = own_training_table(table, results, cells, comparisons, baseline, ranked_by)
-    table = replace(table, details=(*table.details, *own_class_tables(results, cells, ranked_by)))
+    table, answers = training_table.own_table(
+        table, results, cells, comparisons, baseline, ranked_by
+    )
+    table = replace(
+        table,
+        details=(
+            *table.details,
+            *training_table.own_class_tables(results, cells, ranked_by),
+        ),
+    )
     return TrainingReport(runs, cells, baseline, comparisons, table, metric, answers)
 
 

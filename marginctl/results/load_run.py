@@ -20,15 +20,9 @@ from marginctl.experiments.records import (
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.recipe.transfer import TransferRecipe
 from marginctl.recipe.uci_cv import UciCvRecipe
+from marginctl.runs import safe_read
 from marginctl.runs.base_record import RunInfo, parse_objective, validated
 from marginctl.runs.run_dir import OTHER_TRIAL, checked_document
-from marginctl.runs.safe_read import (
-    CorruptFileError,
-    MissingFileError,
-    parse_document,
-    read_bytes,
-    read_text,
-)
 from marginctl.utils.text import printable
 
 
@@ -71,27 +65,29 @@ def load_run(folder: str) -> Run:
     Control characters are escaped.
 
     Raises:
-        CorruptFileError: it is incomplete or corrupt; the message has no path.
+        safe_read.CorruptFileError: it is incomplete or corrupt; the message has no path.
     """
     info, recipe, checksum = _load_info(folder)
     model = result_type(info.task)
     try:
-        text = read_text(os.path.join(folder, "result.json"))
+        text = safe_read.read_text(os.path.join(folder, "result.json"))
         document = _escaped(text, checked_document(text))
-    except MissingFileError:
+    except safe_read.MissingFileError:
         failed = os.path.lexists(os.path.join(folder, "error.txt"))
-        raise CorruptFileError("failed, see error.txt" if failed else "not finished") from None
-    except CorruptFileError as error:
-        raise CorruptFileError(f"result.json {error}") from None
+        raise safe_read.CorruptFileError(
+            "failed, see error.txt" if failed else "not finished"
+        ) from None
+    except safe_read.CorruptFileError as error:
+        raise safe_read.CorruptFileError(f"result.json {error}") from None
     try:
         result = validated(model, document)
-    except CorruptFileError as error:
-        raise CorruptFileError(f"result.json {OTHER_TRIAL} ({error})") from None
+    except safe_read.CorruptFileError as error:
+        raise safe_read.CorruptFileError(f"result.json {OTHER_TRIAL} ({error})") from None
     problem = _contradiction(info, result) if result.versions else "'versions' is missing"
     if problem:
-        raise CorruptFileError(f"result.json {OTHER_TRIAL} ({problem})")
+        raise safe_read.CorruptFileError(f"result.json {OTHER_TRIAL} ({problem})")
     if result.timing.sha256.get("run.json", checksum) != checksum:
-        raise CorruptFileError("run.json has changed since the run finished")
+        raise safe_read.CorruptFileError("run.json has changed since the run finished")
     if isinstance(result, TransferResult):
         heads = isinstance(recipe, TransferRecipe) and recipe.compares_heads(result.setting)
         result = result.by_head() if heads else result.by_source_model()
@@ -101,16 +97,16 @@ def load_run(folder: str) -> Run:
 def _load_info(folder: str) -> tuple[RunInfo, UciCvRecipe | ImageRecipe, str]:
     """Return run.json, its recipe and its SHA-256."""
     try:
-        text = read_text(os.path.join(folder, "run.json"))
-        document = _escaped(text, parse_document(text))
-    except CorruptFileError as error:
-        raise CorruptFileError(f"run.json {error}") from None
+        text = safe_read.read_text(os.path.join(folder, "run.json"))
+        document = _escaped(text, safe_read.parse_document(text))
+    except safe_read.CorruptFileError as error:
+        raise safe_read.CorruptFileError(f"run.json {error}") from None
     if problem := _missing_plugins(document):
-        raise CorruptFileError(problem)
+        raise safe_read.CorruptFileError(problem)
     try:
         return *validate_info(document), hashlib.sha256(text.encode()).hexdigest()
-    except CorruptFileError as error:
-        raise CorruptFileError(f"run.json {error}") from None
+    except safe_read.CorruptFileError as error:
+        raise safe_read.CorruptFileError(f"run.json {error}") from None
 
 
 def _missing_plugins(document: dict[str, Any]) -> str | None:
@@ -156,8 +152,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     An incomplete line, or one without an epoch, is left out; a missing file has no records.
     """
     try:
-        text = read_bytes(path).decode("utf-8", "replace")
-    except CorruptFileError:
+        text = safe_read.read_bytes(path).decode("utf-8", "replace")
+    except safe_read.CorruptFileError:
         return []
     records = {}
     for line in text.split("\n"):

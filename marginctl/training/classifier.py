@@ -12,13 +12,7 @@ from marginctl.models.factory import create_backbone
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parts import ObjectiveSpec
 from marginctl.recipe.image_recipe import ImageRecipe
-from marginctl.training.feature_cache import (
-    MAX_CACHE_BYTES,
-    CachedFeatureLoader,
-    FrozenModules,
-    SplitBackbone,
-    cache_bytes,
-)
+from marginctl.training import feature_cache
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import DeviceConfig
 from marginctl.utils.seed import generator
@@ -51,7 +45,7 @@ class Classifier:
             self.model = nn.SyncBatchNorm.convert_sync_batchnorm(  # type: ignore[no-untyped-call]
                 self.model
             )
-        self._frozen = FrozenModules(recipe, self.model)
+        self._frozen = feature_cache.FrozenModules(recipe, self.model)
         self._forward = self._maybe_compile(self.model)
         self._head: nn.Module | None = None  # the trainable part, once features are cached
         self.module: nn.Module = _ClassifierModule(self)
@@ -71,11 +65,14 @@ class Classifier:
         if not self._frozen.paths or recipe.data.augment != "none" or self._world.size > 1:
             return None
         self.model.eval()
-        split = SplitBackbone(self.model, self._frozen)
+        split = feature_cache.SplitBackbone(self.model, self._frozen)
         x, _ = next(iter(batches.test_batches(8)))
-        if not split.reproduces(x) or cache_bytes(split, batches) > MAX_CACHE_BYTES:
+        if (
+            not split.reproduces(x)
+            or feature_cache.cache_bytes(split, batches) > feature_cache.MAX_CACHE_BYTES
+        ):
             return None
-        cached = CachedFeatureLoader(batches, split, self._device_config, self._seed)
+        cached = feature_cache.CachedFeatureLoader(batches, split, self._device_config, self._seed)
         self._head = split.head
         self._head_forward = self._maybe_compile(split.head)
         return cached
