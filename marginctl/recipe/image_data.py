@@ -4,14 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from marginctl.data.images.registry import (
-    FOLDER_PREFIX,
-    LIST_PREFIX,
-    PATTERN_PREFIX,
-    check_image_set_name,
-    loading_modes,
-    parse_pattern,
-)
+from marginctl.data.images import registry
 from marginctl.data.images.resizing import CENTER, SQUARE, Resizing
 from marginctl.recipe.fields import STRICT, map_all
 
@@ -71,11 +64,11 @@ class ImageData(BaseModel):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        return map_all([name], check_image_set_name)[0]
+        return map_all([name], registry.check_image_set_name)[0]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        ways = loading_modes(self.name)
+        ways = registry.loading_modes(self.name)
         if self.load is not None and self.load not in ways:
             raise ValueError(f"data.load = {self.load} of {self.name}: expected {ways[0]}")
         augments = _STREAMED_AUGMENTS if self.streamed else _IN_MEMORY_AUGMENTS
@@ -85,19 +78,20 @@ class ImageData(BaseModel):
                 f"data.augment = {self.augment} of {self.name}, {place}: expected one of "
                 f"{', '.join(augments)}"
             )
-        if self.test_fraction is not None and not self.name.startswith(FOLDER_PREFIX):
+        if self.test_fraction is not None and not self.name.startswith(registry.FOLDER_PREFIX):
             raise ValueError(
                 f"data.test_fraction = {self.test_fraction:g} of {self.name}: expected "
-                f"{FOLDER_PREFIX}PATH: other data sets have a test part"
+                f"{registry.FOLDER_PREFIX}PATH: other data sets have a test part"
             )
         if self.groups is not None:
-            if not self.name.startswith((FOLDER_PREFIX, LIST_PREFIX)):
+            if not self.name.startswith((registry.FOLDER_PREFIX, registry.LIST_PREFIX)):
                 raise ValueError(
-                    f"data.groups = {self.groups} of {self.name}: expected {FOLDER_PREFIX}PATH or "
-                    f"{LIST_PREFIX}PATH, whose files have names"
+                    f"data.groups = {self.groups} of {self.name}: expected "
+                    f"{registry.FOLDER_PREFIX}PATH or {registry.LIST_PREFIX}PATH, whose files have "
+                    "names"
                 )
-            if self.groups.startswith(PATTERN_PREFIX):
-                map_all([self.groups], parse_pattern)
+            if self.groups.startswith(registry.PATTERN_PREFIX):
+                map_all([self.groups], registry.parse_pattern)
         if self.imbalance_factor is None and self.max_per_class is not None:
             raise ValueError(
                 f"data.max_per_class = {self.max_per_class} without data.imbalance_factor: it is "
@@ -128,7 +122,7 @@ class ImageData(BaseModel):
     @property
     def streamed(self) -> bool:
         """Whether images are decoded from their files batch by batch."""
-        return (self.load or loading_modes(self.name)[0]) == "stream"
+        return (self.load or registry.loading_modes(self.name)[0]) == "stream"
 
     @property
     def test_resizing(self) -> Resizing:
