@@ -50,9 +50,8 @@ def _with_tuning(recipe: R, request: Request) -> R:
     if recipe.tune is not None:
         return recipe
     problem = recipe.tuning_problem
-    if request.tune is None and ("tune" in recipe.model_fields_set or problem is not None):
-        return recipe
-    if request.tune is None and not _compares_own_data(recipe, request):
+    is_untuned = "tune" in recipe.model_fields_set or not _compares_own_data(recipe, request)
+    if request.tune is None and (is_untuned or problem is not None):
         return recipe
     if problem is not None:
         raise RequestError(f"--tune: {problem}")

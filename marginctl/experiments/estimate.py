@@ -3,7 +3,7 @@
 import functools
 import statistics
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,6 +91,12 @@ def estimate_training(
                 "reason": step.reason,
             }
         )
+    excluded = ["start-up", "reading the data", "checkpoints", "bootstrap intervals"]
+    recipes = [trial.recipe for trial in pending]
+    if any(r.data.augment == "none" and r.trainable_blocks != "1-4" for r in recipes):
+        excluded.append("what cached features of frozen blocks save")
+    if any(r.train.compile for r in recipes):
+        excluded.append("what train.compile saves")
     return {
         "trials": len(session.trials),
         "done": len(session.trials) - len(pending),
@@ -102,7 +108,7 @@ def estimate_training(
         "not_timed": sum(row["seconds"] is None for row in rows),
         "tails": [tail for images in session.images.values() for tail in _long_tail(images)],
         "rows": rows,
-        "not_counted": _exclusions(pending),
+        "not_counted": excluded,
     }
 
 
@@ -143,17 +149,6 @@ def estimate_transfer(session: TransferSession) -> dict[str, Any]:
         "to_do": document["to_do"] + len(pending),
         "not_counted": [*exclusions, "the fit of a probe"] if pending else exclusions,
     }
-
-
-def _exclusions(pending: Sequence[Trial]) -> list[str]:
-    """Return what the estimate excludes; the last two only if there is such a trial."""
-    excluded = ["start-up", "reading the data", "checkpoints", "bootstrap intervals"]
-    recipes = [trial.recipe for trial in pending]
-    if any(r.data.augment == "none" and r.trainable_blocks != "1-4" for r in recipes):
-        excluded.append("what cached features of frozen blocks save")
-    if any(r.train.compile for r in recipes):
-        excluded.append("what train.compile saves")
-    return excluded
 
 
 def _long_tail(images: ImageDataset) -> list[dict[str, Any]]:

@@ -41,9 +41,7 @@ def load_source_models(names: Iterable[str]) -> tuple[list[SourceModel], list[st
     models: dict[tuple[str, str, str], SourceModel] = {}
     skipped: list[str] = []
     for name in names:
-        paths, problems = _paths(name)
-        skipped += problems
-        for path in paths:
+        for path in _paths(name, skipped):
             model = load_source_model(path, "source_models")
             models.setdefault((model.weights, model.row, model.trained_with), model)
     return list(models.values()), skipped
@@ -151,11 +149,11 @@ def _from_run(name: str, key: str) -> SourceModel:
     )
 
 
-def _paths(name: str) -> tuple[list[str], list[str]]:
+def _paths(name: str, skipped: list[str]) -> list[str]:
     path = Path(name)
     if is_weights_name(name) or not path.is_dir() or find_run.is_run_dir(path):
-        return [name], []
-    paths, skipped = [], []
+        return [name]
+    paths, problems = [], []
     for folder in sorted(run.parent for run in path.rglob("run.json")):
         try:
             find_run.load_trained_run(folder, exclude=("transfer",))
@@ -163,11 +161,12 @@ def _paths(name: str) -> tuple[list[str], list[str]]:
         except find_run.OtherTaskError:  # a runs folder holds runs of all tasks
             continue
         except find_run.UnusableRunError as error:
-            skipped.append(f"source_models = {folder}: {error}: skipped")
+            problems.append(f"source_models = {folder}: {error}: skipped")
     if not paths:
         raise RequestError(
-            *skipped,
+            *problems,
             f"source_models = {name}: no finished trial is there: expected folders of trials that "
             "train a network: train one first",
         )
-    return paths, skipped
+    skipped += problems
+    return paths

@@ -235,8 +235,11 @@ def _error_lines(
         if problem["type"] == "extra_forbidden":
             fields = _fields_at(schema, place[:-1])
             text = f"unknown key '{shorten(key)}': expected one of {', '.join(fields)}."
-            near = _key_named(schema, str(place[-1])) or did_you_mean(str(place[-1]), fields)
-            lines.append(f"{where}: {text}{near}")
+            wanted = OTHER_KEYS.get(str(place[-1]), str(place[-1]))
+            keys = (row.key for row in recipe_keys(schema) if row.key.split(".")[-1] == wanted)
+            # `lr` is the key of a section
+            named = next((f" Did you mean '{key}'?" for key in keys), "")
+            lines.append(f"{where}: {text}{named or did_you_mean(str(place[-1]), fields)}")
         elif problem["type"] == "missing":
             advice = f", or give {options[key]}" if key in options else ""
             lines.append(f"{where}: key '{key}' is missing: add it{advice}")
@@ -249,13 +252,6 @@ def _error_lines(
                 f"{where}: {key} = {shortened(problem['input'])}: {expected_text(problem)}"
             )
     return list(dict.fromkeys(lines))
-
-
-def _key_named(schema: type[BaseModel], name: str) -> str:
-    """Return ` Did you mean 'optim.lr'?` for `lr`: the key of a section that has this name."""
-    wanted = OTHER_KEYS.get(name, name)
-    keys = [row.key for row in recipe_keys(schema) if row.key.rpartition(".")[2] == wanted]
-    return f" Did you mean '{keys[0]}'?" if keys else ""
 
 
 def _place(problem: Any, content: Any) -> yaml.KeyPath:

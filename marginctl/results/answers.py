@@ -137,8 +137,13 @@ def seed_answers(
         shown = [e for e in estimates if e.row == row]
         compared = [c for c in comparisons if c.row == row and c.metric == metric.name]
         group = [r for r in results if (r.row, r.objective) == (row, baseline)]
+        finite = [r for r in group if not r.diverged and r.last]
+        mean = tests.mean_and_std([r.last.top1 for r in finite if r.last]).mean
+        chance = next((r.largest_class for r in finite if r.largest_class is not None), None)
+        collapsed = sum(r.collapsed for r in finite)
+        reason = unreliable(mean, chance, len(group) - len(finite), collapsed, len(group))
         answer = _answer(shown, compared, baseline, metric)
-        answers.append(replace(answer, unreliable=_unreliable_training(group)))
+        answers.append(replace(answer, unreliable=reason))
     return answers
 
 
@@ -174,14 +179,6 @@ def _answer(
         comparable=comparison is None or comparison.equal_budgets,
         references={e.method: e.mean for e in estimates if e.is_baseline},
     )
-
-
-def _unreliable_training(group: Sequence[TrainingResult]) -> str | None:
-    finite = [r for r in group if not r.diverged and r.last]
-    means = [r.last.top1 for r in finite if r.last]
-    chance = next((r.largest_class for r in finite if r.largest_class is not None), None)
-    diverged, collapsed = len(group) - len(finite), sum(r.collapsed for r in finite)
-    return unreliable(tests.mean_and_std(means).mean, chance, diverged, collapsed, len(group))
 
 
 def unreliable(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from marginctl.papers import Paper, PublishedTable, Quantity
+from marginctl.papers import Paper, Quantity
 from marginctl.reports.tables.table import (
     Cell,
     Report,
@@ -133,7 +133,14 @@ def list_report(
             "title": paper.title,
             "source": paper.source,
             "tables": [
-                _table_json(table, runs)
+                {
+                    "table": table.number,
+                    "caption": table.caption,
+                    **quantity_json(table.quantity),
+                    **attributes(table, "n", "available", "not_available", "absent"),
+                    "recipes": list(table.recipes),
+                    **({} if runs is None else {"filled": len(filled_cells(table, runs))}),
+                }
                 for table in paper.tables.values()
                 if number in (None, table.number)
             ],
@@ -162,17 +169,3 @@ def list_report(
 def quantity_json(quantity: Quantity) -> dict[str, Any]:
     """Return what a published number measures."""
     return attributes(quantity, "metric", "unit", "direction", "delta")
-
-
-def _table_json(table: PublishedTable, runs: Sequence[Run] | None) -> dict[str, Any]:
-    document = {
-        "table": table.number,
-        "caption": table.caption,
-        **quantity_json(table.quantity),
-        "n": table.n,
-        "available": table.available,
-        "not_available": table.not_available,
-        "absent": table.absent,
-        "recipes": list(table.recipes),
-    }
-    return document if runs is None else {**document, "filled": len(filled_cells(table, runs))}
