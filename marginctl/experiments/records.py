@@ -154,11 +154,6 @@ class Baseline(Record):
             raise ValueError("'baseline' has neither an accuracy nor a reason")
         return self
 
-    @property
-    def evaluation(self) -> dict[str, Any]:
-        """Return the metrics by section, where a result has them."""
-        return self.document()
-
 
 class TrainingTiming(Timing):
     """Seconds of a training.
@@ -318,25 +313,21 @@ class TransferResult(TrainingResult):
         named_by_head = self.objective.startswith(self.method)
         return parse_objective(self.classifier if named_by_head else self.objective)
 
-    def by_head(self) -> "TransferResult":
-        """Return the result as tables of new classifiers read it: the objective is `head`.
+    def in_table(self, *, by_head: bool) -> "TransferResult":
+        """Return the result as a table reads it.
 
-        The seed is that of the source model, and the row names the transfer's own if it is not 0;
-        published weights have no seed and keep that of the transfer.
-        """
-        return self._read_as(self.source_row, self.head)
+        The seed is that of the source model, so that networks of one seed are compared with each
+        other, and the row names the transfer's own if it is not 0; published weights have no seed
+        and keep that of the transfer.
 
-    def by_source_model(self) -> "TransferResult":
-        """Return the result as the tables of training read it: by what the source was trained with.
-
-        Objective and seed are those of the source model, so that networks of one seed are compared
-        with each other; published weights have no seed and keep that of the transfer. The row names
-        the new classifier if it is not softmax, and the transfer's own seed if it is not 0.
+        Args:
+            by_head: whether the objective is `head`; else it is that of the source model, and the
+                row names the new classifier if it is not softmax.
         """
         named = "" if self.objective == PROBE_OBJECTIVE else f", {self.objective}"
-        return self._read_as(self.row + named, self.source_model.objective)
-
-    def _read_as(self, row: str, objective: str) -> "TransferResult":
+        row, objective = self.row + named, self.source_model.objective
+        if by_head:
+            row, objective = self.source_row, self.head
         seed = self.seed
         if self.source_model.seed is not None:
             row += f", seed={seed}" if seed else ""

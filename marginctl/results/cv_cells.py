@@ -166,10 +166,10 @@ class Grid:
 
     def in_order(self) -> list[Cell]:
         """Return the cells of the objectives row by row, in whatever order they came."""
-        return self._cells_of(self.objectives)
+        return [c for d in self.datasets for c in self.row(d) if c.objective in self.objectives]
 
     def baseline_cells(self) -> list[Cell]:
-        return self._cells_of(self.baselines)
+        return [c for d in self.datasets for c in self.row(d) if c.objective in self.baselines]
 
     def row(self, dataset: str) -> list[Cell]:
         """Return the cells of a row, those of the baselines last."""
@@ -179,10 +179,6 @@ class Grid:
     @property
     def higher_is_better(self) -> bool:
         return FOLD_METRICS[self.metric].direction == "higher"
-
-    def _cells_of(self, columns: Sequence[str]) -> list[Cell]:
-        keys = ((d, o) for d in self.datasets for o in columns)
-        return [self.cells[key] for key in keys if key in self.cells]
 
     def complete_rows(self, published: bool = False) -> list[list[float]]:
         """Return the means of the rows without missing cells, in the order of the objectives.

@@ -90,7 +90,7 @@ def load_run(folder: str) -> Run:
         raise safe_read.CorruptFileError("run.json has changed since the run finished")
     if isinstance(result, TransferResult):
         heads = isinstance(recipe, TransferRecipe) and recipe.compares_heads(result.setting)
-        result = result.by_head() if heads else result.by_source_model()
+        result = result.in_table(by_head=heads)
     return Run(Path(folder), info, result, recipe)
 
 

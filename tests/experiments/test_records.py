@@ -41,6 +41,6 @@ def test_tables_read_a_transfer_by_its_source_model(source_seed, more, row, seed
         "seed": source_seed,
     }
     result = TransferResult.model_validate({**RECORD, **more, "source_model": source})
-    read = result.by_source_model()
+    read = result.in_table(by_head=False)
     assert (read.row, read.objective, read.seed) == (row, "cosine:scale=10", seed)
     assert read.classifier == more.get("objective", "soft:bias=true")
