@@ -4,7 +4,6 @@ The angles are those of ArcGrad's Table VI (in radians there), eqs. 20-22. They 
 with one weight vector per class (cosine, angle, linear; a bias does not affect an angle).
 """
 
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,45 +16,31 @@ from marginctl.objectives import theory
 _ZERO = 1e-12
 
 
-@dataclass(frozen=True)
-class Angles:
-    """Angles in degrees, <a, b> = arccos(a.b / |a||b|); Center_j is the mean feature of class j.
-
-    A mean without any angle is None, with its reason in `reasons`. Classes without samples, or
-    with a zero center, are left out of the means over centers; classes with a zero weight are left
-    out of those over weights, and samples with a zero feature out of those over samples.
-    """
-
-    w_inter: float | None  # mean of <W_i, W_j> over all ordered pairs i != j (eq. 21)
-    # mean over i of the smallest <W_i, W_j>, j != i; this is ArcFace's definition of W-Inter, and
-    # the paper says that it uses ArcFace's metrics
-    w_inter_nearest: float | None
-    c_inter_centers: float | None  # mean of <Center_i, Center_j>, i != j: the text of eq. 22
-    c_inter_centers_nearest: float | None  # mean over i of the smallest <Center_i, Center_j>
-    # mean of <Center_i, W_j> over i != j: eq. 22 as printed, with its missing index added
-    c_inter_weights: float | None
-    # the same with Center_i as the mean of features of length 1, as in later public code of
-    # ArcGrad's first author
-    c_inter_unit_weights: float | None
-    wc_intra: float | None  # mean over classes of <Center_j, W_j> (eq. 20)
-    intra_weight: float | None  # mean over samples of <x_i, W_y>
-    intra_center: float | None  # mean over samples of <x_i, Center_y>; 0 for a class of one
-    histogram: list[int]  # (180,) samples by <x_i, W_y>, as `histogram`
-    samples: int
-    classes: int
-    zero_features: int  # samples with a zero feature
-    empty_classes: int  # classes without samples
-    zero_centers: int  # classes that have samples and a zero center
-    zero_weights: int  # classes with a zero weight
-    reasons: dict[str, str] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the record; a mean that is null has a reason under `reasons`."""
-        return {"unit": "degrees"} | asdict(self)
-
-
-def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -> Angles:
+def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -> dict[str, Any]:
     """Return the angles between (N, d) features with (N,) labels and (C, d) class weights.
+
+    In degrees, <a, b> = arccos(a.b / |a||b|); Center_j is the mean feature of class j. Classes
+    without samples, or with a zero center, are left out of the means over centers; classes with a
+    zero weight are left out of those over weights, and samples with a zero feature out of those
+    over samples.
+
+    Returns:
+        A JSON document; a mean without any angle is null, with its reason under `reasons`.
+
+        - w_inter: mean of <W_i, W_j> over all ordered pairs i != j (eq. 21).
+        - w_inter_nearest: mean over i of the smallest <W_i, W_j>, j != i; this is ArcFace's
+          definition of W-Inter, and the paper says that it uses ArcFace's metrics.
+        - c_inter_centers: mean of <Center_i, Center_j>, i != j: the text of eq. 22.
+        - c_inter_centers_nearest: mean over i of the smallest <Center_i, Center_j>.
+        - c_inter_weights: mean of <Center_i, W_j> over i != j: eq. 22 as printed, with its missing
+          index added; c_inter_unit_weights: the same with Center_i as the mean of features of
+          length 1, as in later public code of ArcGrad's first author.
+        - wc_intra: mean over classes of <Center_j, W_j> (eq. 20).
+        - intra_weight, intra_center: mean over samples of <x_i, W_y> and <x_i, Center_y>, which is
+          0 for a class of one.
+        - histogram: (180,) samples by <x_i, W_y>, as `histogram`.
+        - samples, classes, zero_features (samples), empty_classes, zero_centers (of classes that
+          have samples), zero_weights (classes): how many there are.
 
     Raises:
         ValueError: a label out of range, a NaN or an infinity.
@@ -88,17 +73,18 @@ def compute_angles(features: ArrayLike, labels: ArrayLike, weights: ArrayLike) -
         "intra_center": _mean(to_center),
     }
     empty = np.bincount(y, minlength=len(w)) == 0
-    return Angles(
+    return {
+        "unit": "degrees",
         **means,
-        histogram=histogram(to_weight).tolist(),
-        samples=len(y),
-        classes=len(w),
-        zero_features=int((~has_feature).sum()),
-        empty_classes=int(empty.sum()),
-        zero_centers=int((~has_center & ~empty).sum()),
-        zero_weights=int((~has_weight).sum()),
-        reasons={name: _REASONS[name] for name, value in means.items() if value is None},
-    )
+        "histogram": histogram(to_weight).tolist(),
+        "samples": len(y),
+        "classes": len(w),
+        "zero_features": int((~has_feature).sum()),
+        "empty_classes": int(empty.sum()),
+        "zero_centers": int((~has_center & ~empty).sum()),
+        "zero_weights": int((~has_weight).sum()),
+        "reasons": {name: _REASONS[name] for name, value in means.items() if value is None},
+    }
 
 
 def target_angles(features: NDArray[Any], labels: IntArray, weights: NDArray[Any]) -> FloatArray:

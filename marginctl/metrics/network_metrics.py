@@ -84,7 +84,7 @@ def classification_metrics(
     if isinstance(weight, str):
         reasons["angles"] = weight
     else:
-        document["angles"] = angles.compute_angles(outputs.features, labels, weight).as_json()
+        document["angles"] = angles.compute_angles(outputs.features, labels, weight)
     computed, missing = compute_metrics(**vars(outputs), labels=labels)
     if computed:
         document["metrics"] = computed

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from marginctl.experiments import attempt, trial_workers
+from marginctl.experiments import trial_workers
 from marginctl.experiments.request import Request
 from marginctl.experiments.training_session import prepare_train
 from marginctl.experiments.trial_workers import trial_threads, worker_count
