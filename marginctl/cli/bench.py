@@ -1,6 +1,5 @@
 """marginctl bench."""
 
-from pathlib import Path
 from typing import Annotated
 
 from marginctl.cli import common_options, completion
@@ -26,7 +25,7 @@ def command(
         list[str] | None,
         option("KEY=VALUE", "Override a setting of the benchmark; repeatable.", name="--set"),
     ] = None,
-    out: common_options.Out = Path("runs"),
+    out: common_options.Out = common_options.RUNS,
     data_dir: common_options.DataDir = None,
     device: common_options.Device = "auto",
     report_format: common_options.ReportFormat = "table",

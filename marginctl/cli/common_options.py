@@ -137,6 +137,7 @@ Set = Annotated[
 Seed = Annotated[
     list[int] | None, option("N", "Seed to run instead of the recipe's; repeatable.", integer(0))
 ]
+RUNS = Path("runs")  # the runs folder unless --out names one
 Out = Annotated[Path, option("FOLDER", "Runs folder.", folder)]
 DataDir = Annotated[
     Path | None,

@@ -1,7 +1,6 @@
 """marginctl doctor."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 def command(
     data_dir: common_options.DataDir = None,
-    out: common_options.Out = Path("runs"),
+    out: common_options.Out = common_options.RUNS,
     device: common_options.Device = "auto",
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Name packages and data sets.")

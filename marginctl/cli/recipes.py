@@ -18,7 +18,7 @@ def list_(
     paper: Annotated[str | None, option("NAME", "Recipes of one paper.")] = None,
     task: Annotated[str | None, option("NAME", "Recipes of one command, such as train.")] = None,
     cpu: Annotated[bool, flag("--cpu", "Recipes that a CPU can run.")] = False,
-    out: common_options.Out = Path("runs"),
+    out: common_options.Out = common_options.RUNS,
     json: common_options.Json = False,
 ) -> None:
     """List the shipped recipes: when the authors ran each, and its finished trials in your runs."""

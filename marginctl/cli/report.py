@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from marginctl.cli import common_options
-from marginctl.cli.common_options import argument, flag, option, refuse
+from marginctl.cli.common_options import RUNS, argument, flag, option, refuse
 from marginctl.errors import RequestError
 from marginctl.reports.figures.registry import FIGURES
 
 if TYPE_CHECKING:
     from marginctl.reports.tables.table import Report
 
-DEFAULT_RUNS = Path("runs")
-
 
 def command(
     runs: Annotated[
         list[Path] | None,
-        argument("RUNS", f"Runs folders, or folders inside them (default: {DEFAULT_RUNS})."),
+        argument("RUNS", f"Runs folders, or folders inside them (default: {RUNS})."),
     ] = None,
     paper: Annotated[str | None, option("NAME", "Only this paper's tables.")] = None,
     table_number: Annotated[
@@ -132,12 +130,12 @@ def command(
         log_lines(differences.problems)
         _print(diff_report(differences), report_format, output)
         return
-    if not runs and not DEFAULT_RUNS.is_dir():
+    if not runs and not RUNS.is_dir():
         raise RequestError(
-            f"RUNS is missing, and there is no folder {DEFAULT_RUNS}: expected runs folders, or "
+            f"RUNS is missing, and there is no folder {RUNS}: expected runs folders, or "
             "folders inside them; --list shows the published tables without them"
         )
-    runs = runs or [DEFAULT_RUNS]
+    runs = runs or [RUNS]
     if figures is None and (kind or figure_format):
         raise RequestError("--kind, --figure-format: need --figures FOLDER")
     for name in kind or []:

@@ -81,7 +81,7 @@ class RunOptions:
     json: common_options.Json = False
     set_: common_options.Set = None
     seed: common_options.Seed = None
-    out: common_options.Out = Path("runs")
+    out: common_options.Out = common_options.RUNS
     data_dir: common_options.DataDir = None
     device: common_options.Device = "auto"
     workers: Annotated[

@@ -77,7 +77,7 @@ def command(
     json: common_options.Json = False,
     set_: common_options.Set = None,
     seed: common_options.Seed = None,
-    out: common_options.Out = Path("runs"),
+    out: common_options.Out = common_options.RUNS,
     data_dir: common_options.DataDir = None,
     offline: Annotated[bool, flag("--offline", "Do not download missing data sets.")] = False,
     device: common_options.Device = "auto",

@@ -12,13 +12,8 @@ from marginctl.errors import RequestError
 from marginctl.experiments import find_run
 from marginctl.experiments.records import PROBE_OBJECTIVE
 from marginctl.experiments.source_scale import resolved_spec
+from marginctl.models import pretrained
 from marginctl.models.factory import create_backbone
-from marginctl.models.pretrained import (
-    PretrainedClassifier,
-    find_published,
-    is_weights_name,
-    pretrained_classifier,
-)
 from marginctl.models.registry import ModelSpec
 from marginctl.models.stages import frozen_modules
 from marginctl.models.state_dicts import check_shapes, read_backbone
@@ -30,7 +25,7 @@ from marginctl.transfer.source import SourceModel
 
 def load_source_model(name: str, key: str = "source_model") -> SourceModel:
     """Return the network of a finished run's folder, a checkpoint, or published weights."""
-    return _from_weights(name) if is_weights_name(name) else _from_run(name, key)
+    return _from_weights(name) if pretrained.is_weights_name(name) else _from_run(name, key)
 
 
 def load_source_models(names: Iterable[str]) -> tuple[list[SourceModel], list[str]]:
@@ -73,10 +68,10 @@ def load_initial_weights(model: ModelSpec, text: str) -> SourceModel:
 
     Images of weights in a file are prepared as for the published ones of the model, if it has some.
     """
-    if text == "pretrained" or is_weights_name(text):
+    if text == "pretrained" or pretrained.is_weights_name(text):
         return replace(_from_weights(model.name if text == "pretrained" else text), path=text)
     backbone, classifier = read_backbone(model.name, Path(text))
-    source = _weights_source(text, model, find_published(model.name), backbone, {})
+    source = _weights_source(text, model, pretrained.find_published(model.name), backbone, {})
     if not classifier:
         return source
     classes = len(next(iter(classifier.values())))
@@ -84,16 +79,16 @@ def load_initial_weights(model: ModelSpec, text: str) -> SourceModel:
 
 
 def _from_weights(name: str) -> SourceModel:
-    pretrained = pretrained_classifier(name)
-    backbone, weight, bias = pretrained.weights()
-    model, classifier = ModelSpec.parse(pretrained.model), {"weight": weight, "bias": bias}
-    return _weights_source(name, model, pretrained, backbone, classifier)
+    published = pretrained.pretrained_classifier(name)
+    backbone, weight, bias = published.weights()
+    model, classifier = ModelSpec.parse(published.model), {"weight": weight, "bias": bias}
+    return _weights_source(name, model, published, backbone, classifier)
 
 
 def _weights_source(
     path: str,
     model: ModelSpec,
-    weights: PretrainedClassifier | None,
+    weights: pretrained.PretrainedClassifier | None,
     backbone: Mapping[str, Tensor],
     objective: Mapping[str, Tensor],
 ) -> SourceModel:
@@ -151,7 +146,7 @@ def _from_run(name: str, key: str) -> SourceModel:
 
 def _paths(name: str, skipped: list[str]) -> list[str]:
     path = Path(name)
-    if is_weights_name(name) or not path.is_dir() or find_run.is_run_dir(path):
+    if pretrained.is_weights_name(name) or not path.is_dir() or find_run.is_run_dir(path):
         return [name]
     paths, problems = [], []
     for folder in sorted(run.parent for run in path.rglob("run.json")):

@@ -11,17 +11,9 @@ from typing import Any
 import numpy as np
 
 from marginctl import NUMERICS
-from marginctl.crossval import search_space
+from marginctl.crossval import search_space, stack
 from marginctl.crossval.baselines import baseline_settings
 from marginctl.crossval.preprocessing import SMALLEST_SPREAD
-from marginctl.crossval.stack import (
-    Choice,
-    Stack,
-    StackResult,
-    StackTuning,
-    build_stacks,
-    num_folds,
-)
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.errors import RequestError
 from marginctl.metrics.registry import FOLD_METRICS
@@ -40,7 +32,7 @@ class CVTrial:
     objective: ParsedObjective | SklearnBaseline
     protocol: Protocol
     seed: int
-    tuning: StackTuning | None = None
+    tuning: stack.StackTuning | None = None
     # the protocols that share its stacks, its own among them, as one tuple for all of these trials;
     # empty for a trial alone
     batched_with: tuple[Protocol, ...] = ()
@@ -95,8 +87,8 @@ class CVTrial:
         return f"{self.row} / {self.objective} (seed {self.seed})"
 
     @cached_property
-    def stacks(self) -> list[Stack]:
-        return build_stacks(
+    def stacks(self) -> list[stack.Stack]:
+        return stack.build_stacks(
             self.dataset,
             self.objective,
             self.protocol,
@@ -117,7 +109,7 @@ class CVTrial:
     @property
     def networks(self) -> int:
         """The number of networks whose test accuracies make the cell."""
-        return num_folds(self.dataset, self.protocol) * self.protocol.repeats
+        return stack.num_folds(self.dataset, self.protocol) * self.protocol.repeats
 
     @property
     def trained_networks(self) -> int:
@@ -139,7 +131,7 @@ class CVTrial:
     @property
     def cost(self) -> float:
         """The relative training time; trials that share their stacks share its cost."""
-        return sum(stack.cost for stack in self.stacks) / max(1, len(self.batched_with))
+        return sum(one.cost for one in self.stacks) / max(1, len(self.batched_with))
 
     def prediction_rows(self, predictions: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of predictions.csv, the heading first.
@@ -156,10 +148,10 @@ class CVTrial:
             yield (*cell, number, repeat, fold, truth, prediction, f"{confidence:.6f}")
 
     def record(
-        self, results: Sequence[StackResult], choices: Sequence[Choice] = ()
+        self, results: Sequence[stack.StackResult], choices: Sequence[stack.Choice] = ()
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the metrics of each epoch and the result."""
-        shape = (self.protocol.repeats, num_folds(self.dataset, self.protocol))
+        shape = (self.protocol.repeats, stack.num_folds(self.dataset, self.protocol))
         correct = np.concatenate([r.correct for r in results]).reshape(shape)
         tested = np.concatenate([r.tested for r in results]).reshape(shape)
         fixed = self.dataset.fixed_test
@@ -209,7 +201,7 @@ class CVTrial:
         return metrics, result
 
 
-def _choices_json(names: Sequence[str], choices: Sequence[Choice]) -> dict[str, Any]:
+def _choices_json(names: Sequence[str], choices: Sequence[stack.Choice]) -> dict[str, Any]:
     counts = Counter(choice.candidate for choice in choices)
     return {
         "chosen": {name: counts[i] for i, name in enumerate(names)},
@@ -268,11 +260,11 @@ def expand_cv_trials(
     )
     if problems:
         raise RequestError(*problems)
-    tunings: dict[ParsedObjective, StackTuning | None] = dict.fromkeys(recipe.objectives)
+    tunings: dict[ParsedObjective, stack.StackTuning | None] = dict.fromkeys(recipe.objectives)
     if recipe.tune is not None:
         for column in recipe.objectives:
             candidates = search_space.column_candidates(recipe.tune, recipe.protocol, column)
-            tunings[column] = StackTuning(candidates, recipe.tune.inner_folds)
+            tunings[column] = stack.StackTuning(candidates, recipe.tune.inner_folds)
     trials = [
         CVTrial(
             dataset,

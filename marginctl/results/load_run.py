@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from marginctl.errors import RequestError
-from marginctl.experiments.records import (
-    CVResult,
-    TrainingResult,
-    TransferResult,
-    result_type,
-    validate_info,
-)
+from marginctl.experiments import records
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.recipe.transfer import TransferRecipe
 from marginctl.recipe.uci_cv import UciCvRecipe
@@ -32,7 +26,7 @@ class Run:
     info: RunInfo  # its run.json
     # its result.json; of a transfer as tables of training read it: by the new classifier where an
     # own recipe compares several, else by the source model
-    result: CVResult | TrainingResult
+    result: records.CVResult | records.TrainingResult
     recipe: UciCvRecipe | ImageRecipe  # of its setting: one object for all runs that have the same
 
     @property
@@ -49,13 +43,13 @@ class Run:
             return text
 
     @property
-    def cv_result(self) -> CVResult:
-        assert isinstance(self.result, CVResult)
+    def cv_result(self) -> records.CVResult:
+        assert isinstance(self.result, records.CVResult)
         return self.result
 
     @property
-    def training_result(self) -> TrainingResult:
-        assert isinstance(self.result, TrainingResult)
+    def training_result(self) -> records.TrainingResult:
+        assert isinstance(self.result, records.TrainingResult)
         return self.result
 
 
@@ -68,7 +62,7 @@ def load_run(folder: str) -> Run:
         safe_read.CorruptFileError: it is incomplete or corrupt; the message has no path.
     """
     info, recipe, checksum = _load_info(folder)
-    model = result_type(info.task)
+    model = records.result_type(info.task)
     try:
         text = safe_read.read_text(os.path.join(folder, "result.json"))
         document = _escaped(text, checked_document(text))
@@ -88,7 +82,7 @@ def load_run(folder: str) -> Run:
         raise safe_read.CorruptFileError(f"result.json {OTHER_TRIAL} ({problem})")
     if result.timing.sha256.get("run.json", checksum) != checksum:
         raise safe_read.CorruptFileError("run.json has changed since the run finished")
-    if isinstance(result, TransferResult):
+    if isinstance(result, records.TransferResult):
         heads = isinstance(recipe, TransferRecipe) and recipe.compares_heads(result.setting)
         result = result.in_table(by_head=heads)
     return Run(Path(folder), info, result, recipe)
@@ -104,7 +98,7 @@ def _load_info(folder: str) -> tuple[RunInfo, UciCvRecipe | ImageRecipe, str]:
     if problem := _missing_plugins(document):
         raise safe_read.CorruptFileError(problem)
     try:
-        return *validate_info(document), hashlib.sha256(text.encode()).hexdigest()
+        return *records.validate_info(document), hashlib.sha256(text.encode()).hexdigest()
     except safe_read.CorruptFileError as error:
         raise safe_read.CorruptFileError(f"run.json {error}") from None
 
@@ -124,7 +118,7 @@ def _missing_plugins(document: dict[str, Any]) -> str | None:
     return None
 
 
-def _contradiction(info: RunInfo, result: CVResult | TrainingResult) -> str | None:
+def _contradiction(info: RunInfo, result: records.CVResult | records.TrainingResult) -> str | None:
     """Return how a result differs from its run.json, None if it does not."""
     for key in ("trial", "objective", "seed", "dataset"):
         expected, actual = getattr(info, key, None), getattr(result, key, None)
@@ -155,12 +149,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         text = safe_read.read_bytes(path).decode("utf-8", "replace")
     except safe_read.CorruptFileError:
         return []
-    records = {}
+    by_epoch = {}
     for line in text.split("\n"):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and isinstance(record.get("epoch"), int):
-            records[record["epoch"]] = record
-    return [records[epoch] for epoch in sorted(records)]
+            by_epoch[record["epoch"]] = record
+    return [by_epoch[epoch] for epoch in sorted(by_epoch)]

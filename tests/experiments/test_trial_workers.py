@@ -21,8 +21,7 @@ def estimate(monkeypatch, seconds, not_timed=0):
 def session(tmp_path, monkeypatch):
     """Eight trials on a machine of four cores."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for module in (attempt, trial_workers):
-        monkeypatch.setattr(module, "usable_cores", lambda: 4)
+    monkeypatch.setattr(trial_workers, "usable_cores", lambda: 4)
     monkeypatch.setattr(trial_workers.torch.cuda, "device_count", lambda: 3)
     estimate(monkeypatch, seconds=100.0)
     options = {"data.name": ("--data", "digits"), "seeds": ("--seeds", list(range(8)))}

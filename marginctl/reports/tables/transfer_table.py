@@ -10,6 +10,7 @@ from marginctl.metrics.accuracy import wilson_interval
 from marginctl.metrics.registry import METRICS, Metric, metrics_in
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.reports.answer_text import answer_lines
+from marginctl.reports.tables import training_table
 from marginctl.reports.tables.table import (
     BETTER,
     DIRECTIONS,
@@ -19,12 +20,6 @@ from marginctl.reports.tables.table import (
     Table,
     flat_record,
     table_of_texts,
-)
-from marginctl.reports.tables.training_table import (
-    comparison_text,
-    mean_std,
-    mean_std_json,
-    names_of_tests,
 )
 from marginctl.results.answers import Answer, seed_answers
 from marginctl.results.compare import Comparison, compare_seeds, seeds_document
@@ -64,9 +59,9 @@ def transfer_report(
             "classifier": group[0].objective,
             "data": group[0].data,
             "n": len(_finite(group)),
-            "top1": mean_std_json(METRICS["top1"].values(_finite(group))),
+            "top1": training_table.mean_std_json(METRICS["top1"].values(_finite(group))),
             "metrics": {
-                name: mean_std_json(m.values(_finite(group)))
+                name: training_table.mean_std_json(m.values(_finite(group)))
                 for name, m in metrics.items()
                 if name != "top1"
             },
@@ -165,13 +160,13 @@ def _notes(
 ) -> list[str]:
     notes: dict[str, None] = {}
     if compared:
+        tests = training_table.names_of_tests(c for _, c in compared)
         notes[
-            f"{BETTER} {WORSE}  better or worse than {compared[0][0].head}: "
-            f"{names_of_tests(c for _, c in compared)}, Holm-adjusted p < 0.05 (over the "
-            "classifiers of a row)"
+            f"{BETTER} {WORSE}  better or worse than {compared[0][0].head}: {tests}, Holm-adjusted "
+            "p < 0.05 (over the classifiers of a row)"
         ] = None
     for place, comparison in compared:
-        notes[comparison_text(comparison, place.head)] = None
+        notes[training_table.comparison_text(comparison, place.head)] = None
     for place, group in groups.items():
         lines = [note for record in group if record.probe for note in record.probe.notes]
         if diverged := len(group) - len(_finite(group)):
@@ -188,7 +183,7 @@ def _finite(group: Group) -> Group:
 
 def _text(group: Group, metric: Metric) -> str:
     finite = _finite(group)
-    text = mean_std(metric.values(finite), metric.decimals)
+    text = training_table.mean_std(metric.values(finite), metric.decimals)
     if len(finite) != 1 or metric.name != "top1":
         return text
     assert finite[0].last is not None
