@@ -150,9 +150,7 @@ def run_task(
 
     Args:
         recipe_options: dotted key -> (option, value), besides the seeds.
-        tune: whether to tune; None leaves it to the recipe.
-        save_model: the file for the best network.
-        metric: what an own comparison is tested and ranked by.
+        after: called with the session when its table is printed.
         remarks: lines to print before those of the session.
     """
     from marginctl.console.progress import TrainProgress, log_lines, phase

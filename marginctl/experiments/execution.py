@@ -76,12 +76,7 @@ def run_trials(
 
 
 class _Queue:
-    """The trials of one command.
-
-    Args:
-        attempts: runs trials in this process.
-        pool: runs the trials `pooled` in workers.
-    """
+    """The trials of one command; those in `pooled` run in the workers of the pool."""
 
     def __init__(
         self,

@@ -16,11 +16,7 @@ BLOCK_SIZE = 2**24
 
 
 class RunningMetrics:
-    """Sums of loss, top-1 and top-5 hits, images and NLL over the epoch so far.
-
-    Args:
-        world: the processes that train together; each adds its own part of a batch.
-    """
+    """Sums of loss, top-1 and top-5 hits, images and NLL; each process adds its part of a batch."""
 
     def __init__(self, objective: Objective, device: torch.device, world: World) -> None:
         self._objective, self._world = objective, world

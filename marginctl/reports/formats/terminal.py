@@ -77,7 +77,10 @@ def _blocks(table: Table, width: int) -> Iterator[RenderableType]:
     label_widths = (_label_width(table, FILE_WIDTH), _label_width(table, width))
     for label, wrap in itertools.product(label_widths, (False, True)):
         headings = [_heading(table, column, wrap=wrap) for column in table.columns]
-        widths = [_width(table, i, text) for i, text in enumerate(headings)]
+        widths = []
+        for i, text in enumerate(headings):  # a foot row may be wider
+            cells = [_text(row.cells[i]).plain for row in table.rows if not row.foot]
+            widths.append(max(cell_len(s) for one in (text, *cells) for s in one.split("\n")))
         if label + sum(w + 2 for w in widths) <= width:
             yield _block(table, range(len(widths)), headings, label)
             return
@@ -169,12 +172,6 @@ def _paragraphs(table: Table, width: int) -> Iterator[RenderableType]:
                 line = Text(f"{' '.join(column.split())}: ", style="dim").append_text(_text(cell))
                 yield Padding(line, (0, 0, 0, 2), expand=False)
     yield Text("")
-
-
-def _width(table: Table, column: int, text: str) -> int:
-    """Return the width of a column with its heading; a foot row may be wider."""
-    texts = [text, *(_text(row.cells[column]).plain for row in table.rows if not row.foot)]
-    return max(cell_len(line) for text in texts for line in text.split("\n"))
 
 
 def _block(table: Table, columns: range, headings: Sequence[str], label_width: int) -> RichTable:

@@ -371,18 +371,22 @@ def method_table(
     The baselines of scikit-learn come last. The metric that is compared is the first column.
     """
     names = [grid.metric, *(name for name in FOLD_METRICS if name != grid.metric)]
-    cells = grid.row(row)
+    cells, first = grid.row(row), FOLD_METRICS[grid.metric]
     best = {name: best_text([c.of(name).mean for c in cells], FOLD_METRICS[name]) for name in names}
     rows: list[list[str | Cell]] = []
     for cell in cells:
-        first = FOLD_METRICS[grid.metric]
         shown = [metric_cell(cell, first, best[grid.metric], comparisons, runs or {}, {})]
         for name in names[1:]:
             text = format_value(cell.of(name).mean, FOLD_METRICS[name])
             shown.append(Cell(text, best=text == best[name]))
         rows.append([cell.objective, *shown, str(cell.n)])
     headings = [FOLD_METRICS[name].short_heading for name in names]
-    return table_of_texts(_own_caption(grid, row), ["method", *headings, "n"], rows, key=row)
+    n = number_range(cell.n for cell in cells)
+    over = f"mean over n = {n} folds, of {first.label} with the standard deviation"
+    if cells[0].fixed:
+        over = f"one test set; mean ± standard deviation over n = {n} initializations"
+    caption = f"{row}: {over}; best per column in bold."
+    return table_of_texts(caption, ["method", *headings, "n"], rows, key=row)
 
 
 def _class_tables(grid: Grid, row: str) -> Iterator[Table]:
@@ -398,14 +402,3 @@ def _class_tables(grid: Grid, row: str) -> Iterator[Table]:
         for matrix in [np.array(cell.confusion)]
     ]
     yield from class_tables(row, counts, best, "rows", "folds")
-
-
-def _own_caption(grid: Grid, row: str) -> str:
-    cells = grid.row(row)
-    label = FOLD_METRICS[grid.metric].label
-    n = number_range(cell.n for cell in cells)
-    if cells[0].fixed:
-        over = f"one test set; mean ± standard deviation over n = {n} initializations"
-    else:
-        over = f"mean over n = {n} folds, of {label} with the standard deviation"
-    return f"{row}: {over}; best per column in bold."
