@@ -97,10 +97,9 @@ def predict_run(
     """
     loaded = load_checkpoint(path, checkpoint)
     file, state, info, recipe = loaded.file, loaded.state, loaded.info, loaded.recipe
-    image_size = state["image_size"]
     section, test_only = recipe.data, False
     if data is not None:
-        section, test_only = _other_data(data, recipe.data, image_size, data_dir)
+        section, test_only = _other_data(data, recipe.data, state["image_size"], data_dir)
         groups = recipe_groups(section, data_dir)
         summary = inspect_image_set(
             data, data_dir, section.test_fraction, groups, test_only=test_only

@@ -76,8 +76,7 @@ def predict_file(path: Path, new: Path, *, header: bool = True) -> NewPrediction
     probabilities = model.predict_proba(rows.x)
     predictions = NewPredictions("row", numbers, record.classes, probabilities, rows.remarks)
     if rows.labels is not None:
-        remark = _accuracy_remark(record.target, rows.labels, predictions)
-        predictions.remarks.append(remark)
+        predictions.remarks.append(_accuracy_remark(record.target, rows.labels, predictions))
     return predictions
 
 

@@ -38,8 +38,6 @@ SELECTED_ON_VALIDATION = (
     "the epoch with the highest top-1 on the validation part, then the lowest NLL; the test part "
     "is measured once, with the weights of that epoch"
 )
-
-
 STOP_INTERVAL = 10  # steps between the questions of several processes whether one was stopped
 
 

@@ -104,11 +104,8 @@ def recipe_summaries(
     for name, path in shipped_recipes().items():
         recipe = load_any_recipe(RecipeFile(name, path))
         about = recipe.about.model_dump()
-        if (
-            paper in (None, recipe.paper)
-            and task in (None, recipe.task)
-            and ("CPU" in about["cost"] or not cpu)
-        ):
+        is_named = paper in (None, recipe.paper) and task in (None, recipe.task)
+        if is_named and ("CPU" in about["cost"] or not cpu):
             finished = sum(1 for _ in (runs / name).glob("*/result.json"))
             place = {"paper": recipe.paper, "table": recipe.table, "task": recipe.task}
             rows.append({"name": name, "path": str(path), **place, **about, "your_runs": finished})

@@ -170,8 +170,7 @@ class TransferSession(Session):
                     "extracted features and finished trials are kept",
                 )
 
-        steps = itertools.count(1)
-        total = self.steps(trial)
+        steps, total = itertools.count(1), self.steps(trial)
 
         def on_batch() -> None:
             check()
@@ -181,7 +180,7 @@ class TransferSession(Session):
         report = context.callback.message
         probe, features_seconds = self._fit(trial, context.device_config, report, check, on_batch)
         for note in probe.record["notes"]:
-            context.callback.message(f"{trial}: {note}")
+            report(f"{trial}: {note}")
         evaluation = classification_metrics(
             Outputs(probe.features, probe.logits, probe.logits),
             images.test_y,

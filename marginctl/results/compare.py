@@ -133,8 +133,7 @@ def compare_folds(grid: Grid, baseline: str) -> Comparisons:
         differences = {objective: d for objective, (d, _) in pairs.items()}
         compared = _compare(grid.metric, dataset, differences, outcomes, grid.higher_is_better)
         for comparison, level in zip(compared, levels, strict=True):
-            name = comparison.objective
-            interval = None
+            name, interval = comparison.objective, None
             if level is not None and not fixed:
                 interval = tests.corrected_interval(*pairs[name], level)
             comparisons.cells[dataset, name] = replace(

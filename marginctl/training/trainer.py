@@ -161,8 +161,7 @@ class Trainer:
         # dropout draws from torch's own stream; one seed per step makes a resumed run identical
         rank = () if self._world.is_main_process else (self._world.rank,)
         seed_torch(self.device_config.device, self._seed, "step", self.step, *rank)
-        lr = self._learning_rate()
-        self.last_lr = lr
+        self.last_lr = lr = self._learning_rate()
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group.get("lr_factor", 1.0)
         self.objective.set_progress(self.step, self.total_steps)
