@@ -13,7 +13,7 @@ from PIL import Image
 
 from marginctl.cli import run as run_command
 from marginctl.errors import MissingPeerError
-from marginctl.experiments import run_trial
+from marginctl.training import epoch_metrics
 from marginctl.training.trainer import Trainer
 from marginctl.utils import distributed, heartbeat
 from marginctl.utils.device import world_size
@@ -206,13 +206,13 @@ def test_one_signal_stops_both_with_a_checkpoint(tmp_path, recipe):
 def test_a_process_alone_for_long_stalls_nothing(tmp_path, recipe, monkeypatch):
     """The first process evaluates alone, while the other waits."""
     monkeypatch.setattr(heartbeat, "STALL_SECONDS", 3.0)
-    evaluate = run_trial.evaluation_record
+    evaluate = epoch_metrics.evaluation_record
 
     def slow_evaluation(*arguments):
         time.sleep(6)
         return evaluate(*arguments)
 
-    monkeypatch.setattr(run_trial, "evaluation_record", slow_evaluation)
+    monkeypatch.setattr(epoch_metrics, "evaluation_record", slow_evaluation)
     run_ranks("train", recipe, "--epochs", "1", "--objective", "soft", "--out", tmp_path, "--quiet")
 
 
