@@ -101,12 +101,12 @@ def test_an_error_of_the_writing_thread_is_raised_when_it_is_awaited(tmp_path):
 
 
 def test_the_best_checkpoint_is_kept_when_later_epochs_are_worse(marginctl, tmp_path, monkeypatch):
-    from marginctl.experiments import run_trial
+    from marginctl.training import epoch_metrics
 
     accuracies = iter([50.0, 70.0, 60.0])
-    real = run_trial.accuracy_record
+    real = epoch_metrics.accuracy_record
     monkeypatch.setattr(
-        run_trial, "accuracy_record", lambda tested: real(tested) | {"top1": next(accuracies)}
+        epoch_metrics, "accuracy_record", lambda tested: real(tested) | {"top1": next(accuracies)}
     )
     assert marginctl(*TRAIN, "--keep", 1, "--out", tmp_path).status == 0
     assert steps_in(tmp_path, LAST) == [6]

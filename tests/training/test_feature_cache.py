@@ -5,7 +5,7 @@ import torch
 
 from marginctl.objectives.parsing import parse
 from marginctl.recipe.cosify import CosifyRecipe
-from marginctl.training import classifier
+from marginctl.training import feature_cache
 from marginctl.training.feature_cache import FrozenModules, SplitBackbone
 from marginctl.training.trainer import Trainer
 from tests.training.factories import CPU, images, recipe, run
@@ -108,9 +108,9 @@ def test_cached_features_give_the_same_results(model):
 
 
 def test_features_beyond_the_limit_are_not_cached(monkeypatch):
-    monkeypatch.setattr(classifier, "MAX_CACHE_BYTES", 4 * (16 + 6) * 64 * 2 * 2 - 1)
+    monkeypatch.setattr(feature_cache, "MAX_CACHE_BYTES", 4 * (16 + 6) * 64 * 2 * 2 - 1)
     assert not trainer("mnist-cnn", "3-4").cache_frozen_features()
-    monkeypatch.setattr(classifier, "MAX_CACHE_BYTES", 4 * (16 + 6) * 64 * 4 * 4)
+    monkeypatch.setattr(feature_cache, "MAX_CACHE_BYTES", 4 * (16 + 6) * 64 * 4 * 4)
     assert trainer("mnist-cnn", "3-4").cache_frozen_features()
 
 
