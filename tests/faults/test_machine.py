@@ -124,15 +124,15 @@ class Removed:
 
     def __init__(self, monkeypatch, folder, after):
         self.left = after
-        real = os.fsync
+        real = os.replace
 
-        def fsync(handle):
-            real(handle)
+        def replace(*names):
+            real(*names)
             self.left -= 1
             if not self.left:
                 shutil.rmtree(folder)
 
-        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "replace", replace)
 
 
 @pytest.mark.parametrize(("name", "after"), diagonal(OF_RUNS, [2, 4, 7]))

@@ -21,6 +21,7 @@ from marginctl.reports.figures.seed_groups import (
 )
 from marginctl.reports.figures.style import COLORS, legend_text
 from marginctl.runs.run_dir import EXAMPLE_IMAGE
+from marginctl.utils.text import printable
 
 PANEL = (3.6, 2.2)  # inches
 PROBABILITY = 0.5  # of the circled classes together
@@ -65,7 +66,8 @@ def _draw_image(panel: Any, path: Path, example: Mapping[str, Any]) -> None:
     """Show the image and its class; runs of earlier versions have no image."""
     if path.is_file():
         panel.imshow(imread(path), cmap="gray", vmin=0, vmax=1)
-        panel.set_title(f"class: {legend_text(str(example.get('class', example['label'])))}")
+        name = printable(str(example.get("class", example["label"])))
+        panel.set_title(f"class: {legend_text(name)}")
         panel.axis("off")
 
 
@@ -84,7 +86,7 @@ def _draw_example(panels: Sequence[Any], epoch: int, example: dict[str, Any]) ->
     for panel, values in zip(panels, (z, probabilities), strict=True):
         _draw_classes(panel, values, example["label"], circled)
     panels[1].set_ylim(-0.05 * probabilities.max(), 1.12 * probabilities.max())
-    names: Sequence[str] = example.get("classes", ())
+    names = [*map(printable, example.get("classes", ()))]
     for panel in panels if names else ():
         panel.set_xticks(range(len(names)), [""] * len(names))
     if names:
