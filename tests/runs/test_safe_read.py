@@ -41,7 +41,7 @@ def test_what_the_json_module_reads_is_read(document):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"a": 1,\n}', "is corrupt (invalid JSON: line 2, column 1: "),
+        ('{"a": 1,\nb}', "is corrupt (invalid JSON: line 2, column 1: "),
         ('{"a": -Infinity}', "is corrupt (-Infinity, which is not JSON)"),
         ("[" * 100_000, "is corrupt (nested too deeply)"),
         ('"text"', "is corrupt ('text': expected an object)"),

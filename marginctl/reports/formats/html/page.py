@@ -214,7 +214,6 @@ def render_page(page: Page) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-
     def digest(text: str) -> str:
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
