@@ -334,9 +334,11 @@ def test_each_test_image_counts_once(monkeypatch):
 
 def test_the_last_and_the_best_epoch_are_reported(marginctl, tmp_path, monkeypatch):
     """Item 25: the one that was chosen by the test images is no substitute, and says so."""
-    accuracies, real = iter([70.0, 70.0, 60.0]), running.accuracy_record
+    accuracies, real = iter([70.0, 70.0, 60.0]), running.epoch_metrics.accuracy_record
     monkeypatch.setattr(
-        running, "accuracy_record", lambda tested: real(tested) | {"top1": next(accuracies)}
+        running.epoch_metrics,
+        "accuracy_record",
+        lambda tested: real(tested) | {"top1": next(accuracies)},
     )
     ran = marginctl(*SMALL, "--out", tmp_path)
     (cell,) = ran.json["cells"]
