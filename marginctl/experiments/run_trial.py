@@ -1,6 +1,7 @@
 """Run one trial in its run directory: resume, write checkpoints, stop on a signal, record."""
 
 import contextlib
+import io
 import json
 import signal
 import statistics
@@ -315,11 +316,13 @@ class TrialRunner:
             if example is not None:
                 record["example"] = example
                 if self._metrics is not None:
-                    from torchvision.io import encode_png
+                    from PIL import Image
 
                     # the trainer's own batches may be features of frozen blocks
-                    png = encode_png(self._image_batches().first_test_image()).numpy().tobytes()
-                    write_atomically(self._run_dir.path / EXAMPLE_IMAGE, png)
+                    pixels = self._image_batches().first_test_image().permute(1, 2, 0)
+                    image, png = Image.fromarray(pixels.squeeze(2).numpy()), io.BytesIO()
+                    image.save(png, "PNG")
+                    write_atomically(self._run_dir.path / EXAMPLE_IMAGE, png.getvalue())
         return record | diagnostics.record(trainer)
 
     def _finish(self, diverged: str | None) -> TrainingResult | None:
