@@ -122,14 +122,17 @@ def inspect(
 ) -> None:
     """Show what is read from your data: rows, classes, columns, missing values, duplicates.
 
-    A folder or a list is read as images; an .npz file, and a CSV file of logits or probabilities,
-    as the outputs of a classifier; any other file as a table.
+    A folder or a list is read as images, also as folder:PATH or list:PATH; an .npz file, and a CSV
+    file of logits or probabilities, as the outputs of a classifier; any other file as a table.
     """
     from marginctl.calibration.read_outputs import looks_like_outputs, read_outputs
+    from marginctl.data.images.registry import FOLDER_PREFIX, LIST_PREFIX
     from marginctl.data.images.summary import inspect_images, looks_like_images
     from marginctl.reports import data_summary
     from marginctl.reports.formats.output import print_sentences
 
+    for prefix in (FOLDER_PREFIX, LIST_PREFIX):
+        path = Path(str(path).removeprefix(prefix))
     if target is None and looks_like_images(path):
         images = inspect_images(path)
         document, lines = asdict(images), data_summary.image_lines(images)

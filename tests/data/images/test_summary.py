@@ -475,6 +475,7 @@ def test_inspect_on_the_command_line(marginctl, pets):
     assert (ran.status, ran.err) == (0, "")
     assert ran.json == asdict(inspect_images(pets))
     shown = marginctl("data", "inspect", pets).out.splitlines()
+    assert marginctl("data", "inspect", f"folder:{pets}").out.splitlines() == shown
     assert shown[0] == "train: 6 images in 2 classes: cat (4), dog (2)"
     ran = marginctl("data", "inspect", pets / "gone")
     assert (ran.status, ran.out) == (2, "")
