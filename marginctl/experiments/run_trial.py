@@ -315,14 +315,7 @@ class TrialRunner:
             )
             if example is not None:
                 record["example"] = example
-                if self._metrics is not None:
-                    from PIL import Image
-
-                    # the trainer's own batches may be features of frozen blocks
-                    pixels = self._image_batches().first_test_image().permute(1, 2, 0)
-                    image, png = Image.fromarray(pixels.squeeze(2).numpy()), io.BytesIO()
-                    image.save(png, "PNG")
-                    write_atomically(self._run_dir.path / EXAMPLE_IMAGE, png.getvalue())
+                self._write_example_image()
         return record | diagnostics.record(trainer)
 
     def _finish(self, diverged: str | None) -> TrainingResult | None:
@@ -415,7 +408,19 @@ class TrialRunner:
         batches.set_normalization(trainer.batches.mean, trainer.batches.std)
         return trainer.predict(batches=batches)
 
+    def _write_example_image(self) -> None:
+        path = self._run_dir.path / EXAMPLE_IMAGE
+        if self._metrics is None or path.is_file():
+            return
+        from PIL import Image
+
+        pixels = self._image_batches().first_test_image().permute(1, 2, 0)
+        image, png = Image.fromarray(pixels.squeeze(2).numpy()), io.BytesIO()
+        image.save(png, "PNG")
+        write_atomically(path, png.getvalue())
+
     def _image_batches(self) -> BatchLoader:
+        """Return batches of images: the trainer's own may be features of frozen blocks."""
         seed, augment = self._trial.seed, self._trial.recipe.data.augment
         return make_loader(self._images, self._device_config, seed, augment, self._world)
 
