@@ -4,6 +4,7 @@ import contextlib
 import heapq
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -68,7 +69,7 @@ class ThrottledLog:
             log_lines([text])
 
 
-class ProgressDisplay:
+class ProgressDisplay(ABC):
     """A progress bar with the time that the rest takes, and lines that stay.
 
     Where stderr is no terminal, or `quiet`, nothing is drawn.
@@ -106,9 +107,9 @@ class ProgressDisplay:
         """Move the bar; `count` is shown with the unit."""
         self._progress.update(self._task, completed=completed, total=total, count=count)
 
+    @abstractmethod
     def remaining_seconds(self) -> float | None:
         """Return the estimated time that the rest takes; None where nothing is known."""
-        raise NotImplementedError
 
     @property
     def time_text(self) -> str:

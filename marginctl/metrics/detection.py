@@ -233,7 +233,7 @@ class RankedScores:
         # the first threshold that keeps 95 % above it, and the last that does below, in integers
         fpr95_in = f[(20 * t >= 19 * p).argmax()] / q
         fpr95_out = t_below[np.flatnonzero(20 * f_below >= 19 * q)[-1]] / p
-        return np.array([aupr_in, aupr_out, auroc, fpr95_in, fpr95_out])
+        return np.array([aupr_in, aupr_out, auroc, fpr95_in, fpr95_out])  # as in METRICS
 
 
 def _curves(inside: FloatArray, outside: FloatArray) -> dict[str, Any]:
