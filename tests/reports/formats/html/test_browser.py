@@ -29,7 +29,7 @@ CLIPPED = """() => [...document.querySelectorAll("main *, header *")]
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = started.chromium.launch(executable_path=CHROMIUM)
         yield browser
         browser.close()
 
