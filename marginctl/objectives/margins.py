@@ -5,6 +5,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
 
 from marginctl.objectives.similarities import bounded_rsqrt
 
@@ -103,7 +104,8 @@ class AdditiveAngle(Margin):
     def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
         cos, sin = self._cos_sin()
         sin_squared = 1 - target * target
-        moved = target * cos - sin_squared.clamp(min=0).sqrt() * sin
+        # unlike that of a clamp in torch 2.4, the threshold's slope at 0 is 0, and not the root's
+        moved = target * cos - F.threshold(sin_squared, 0.0, 0.0).sqrt() * sin
         slope = None
         if self.gradient != "straight-through":
             slope = cos + target * bounded_rsqrt(sin_squared) * sin

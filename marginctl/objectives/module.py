@@ -17,6 +17,7 @@ from marginctl.objectives.scales import State
 from marginctl.utils.text import shorten
 
 Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS = get_args(Reduction)  # here, because torch 2.4 does not compile `get_args`
 
 
 class Objective(nn.Module):
@@ -109,7 +110,7 @@ class Objective(nn.Module):
             ValueError: features or target of the wrong shape or dtype, a label out of range, or an
                 unknown reduction.
         """
-        if reduction not in get_args(Reduction):
+        if reduction not in REDUCTIONS:
             raise ValueError(f"reduction: {reduction!r}, expected 'mean', 'sum' or 'none'")
         features = self._validate_features(features)
         if not len(features):

@@ -91,9 +91,9 @@ def test_feature_dim_at_all_image_sizes(name):
 @pytest.mark.parametrize("name", [n for n in BACKBONES if BACKBONES[n].min_size > 1])
 def test_the_smallest_side_is_the_smallest(name):
     smallest = BACKBONES[name].min_size
-    network = on_meta(name, size=smallest)
+    network = create(name, 3, smallest)  # torch 2.4 checks no sizes on the meta device
     with pytest.raises(RuntimeError, match="size"):
-        network(torch.empty(2, 3, smallest - 1, smallest - 1, device="meta"))
+        network(torch.zeros(2, 3, smallest - 1, smallest - 1))
     with pytest.raises(RequestError, match=f"model '{name}'.*at least {smallest} x {smallest}"):
         create(name, 3, smallest - 1)
 

@@ -119,7 +119,7 @@ def run_facts(run: Run) -> Facts:
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, inner in value.items():
-        if isinstance(inner, Mapping) and inner:
+        if isinstance(inner, dict) and inner:
             yield from _flat(inner, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", fact_text(inner)
@@ -136,7 +136,7 @@ def fact_text(value: Any) -> str:
     if not isinstance(value, list | tuple):
         return str(value)
     flat = list(leaves(value))
-    is_plain = not any(isinstance(leaf, Mapping) for leaf in flat)
+    is_plain = not any(isinstance(leaf, dict) for leaf in flat)
     if is_plain and len(flat) <= MAX_ENTRIES:
         return ", ".join(map(fact_text, flat))
     if is_plain and all(leaf == flat[0] for leaf in flat):
