@@ -229,7 +229,9 @@ def run_task(
             entry = IMAGE_SETS.get(name)
             if entry and entry.metric not in ("accuracy", metric) and session.recipe.paper is None:
                 log_lines([f"{name} is usually compared by --metric {entry.metric}"])
-    with TrainProgress(steps, len(session.trials), quiet=run.quiet or not prints) as progress:
+    quiet = run.quiet or not prints
+    costs = {} if quiet else {trial: session.step_operations(trial) for trial in steps}
+    with TrainProgress(steps, len(session.trials), quiet=quiet, costs=costs) as progress:
         callback = TensorBoard(progress, session, run.tensorboard) if run.tensorboard else progress
         checkpoints = CheckpointPolicy(run.checkpoint_minutes, run.keep)
         outcome = run_trials(session, callback, checkpoints, callback.done, run.workers)

@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console, Group, RenderableType
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from marginctl.experiments.training_trial import Trial
 
 LOG_INTERVAL = 5.0  # seconds between plain lines
-MIN_TIMED, FEW_STEPS = 1.0, 5  # seconds and steps that an ETA needs
+MIN_TIMED = 1.0  # seconds of steps that an ETA needs
 MAX_SILENCE = 30.0  # seconds without a line while a long trial trains
 SHOWN_EPOCHS = 8
 BAR_WIDTH, STEP_BAR_WIDTH = 30, 10
@@ -217,7 +218,7 @@ class _Pace:
     """How long trials take: seconds for steps, and for what is before and after them."""
 
     seconds: float = 0.0
-    steps: int = 0
+    work: float = 0.0  # the cost of the steps
     overhead: float = 0.0
     trials: int = 0  # finished ones, which have an overhead
 
@@ -258,12 +259,21 @@ class TrainProgress(ProgressDisplay):
     Args:
         steps: of each unfinished trial.
         trials: their number, finished ones included.
+        costs: of a step of each, relative to those of the others; all equal if empty.
     """
 
-    def __init__(self, steps: Mapping["Trial", int], trials: int, *, quiet: bool) -> None:
+    def __init__(
+        self,
+        steps: Mapping["Trial", int],
+        trials: int,
+        *,
+        quiet: bool,
+        costs: Mapping["Trial", float] = MappingProxyType({}),
+    ) -> None:
         super().__init__("trials", self._text, quiet=quiet)
         self._left = {trial.id: n for trial, n in steps.items()}  # steps left
-        self._trials, self._ended, self._steps = trials, trials - len(steps), 0
+        self._costs = {trial.id: cost for trial, cost in costs.items()}
+        self._trials, self._ended, self._done = trials, trials - len(steps), 0.0
         self._kinds = {trial.id: (trial.row, n) for trial, n in steps.items()}
         self._finished: dict[Any, _Pace] = {}  # of finished trials, by their kind
         self._free: list[float] = []  # when those ended whose place no trial has taken
@@ -274,20 +284,20 @@ class TrainProgress(ProgressDisplay):
         """Return the time until the last trial ends, if each takes the place that is free first."""
         paces = dict(self._finished)
         for name, one in self._running.items():
-            steps = _Pace(one.last - one.first_step, one.timed)
+            steps = _Pace(one.last - one.first_step, one.timed * self._cost(name))
             paces[self._kind(name)] = paces.get(self._kind(name), _Pace()) + steps
         mean = sum(paces.values(), _Pace())
         if mean.seconds < MIN_TIMED or not self._left:
             return None
-        mean_step = mean.seconds / mean.steps
 
         def rest(name: str) -> float:
             pace = paces.get(self._kind(name), _Pace())
-            # few steps are a poor estimate
-            step = (pace.seconds + FEW_STEPS * mean_step) / (pace.steps + FEW_STEPS)
+            # a few steps are a poor estimate: a second at the mean pace counts, too
+            added = 0.0 if pace.trials else MIN_TIMED
+            seconds: float = (pace.seconds + added) / (pace.work + added * mean.work / mean.seconds)
             known = pace if pace.trials else mean
             overhead = known.overhead / known.trials if known.trials else 0.0
-            return float(self._left[name] * step) + (0.0 if name in self._running else overhead)
+            return self._work_left(name) * seconds + (0.0 if name in self._running else overhead)
 
         now = time.monotonic()
         running = {name: one for name, one in self._running.items() if name in self._left}
@@ -305,7 +315,7 @@ class TrainProgress(ProgressDisplay):
         steps = step - running.step if continues and running.step else 1  # not those of a resume
         running.timed += steps
         running.last = time.monotonic()
-        self._steps += steps
+        self._done += steps * self._cost(trial.id)
         left = self._left.get(trial.id, 0)
         self._left[trial.id] = total - step if candidate is None else max(0, left - steps)
         running.candidate, running.step, running.total = candidate, step, total
@@ -328,7 +338,8 @@ class TrainProgress(ProgressDisplay):
         if running is not None:
             now, kind = time.monotonic(), self._kind(trial.id)
             # the steps that it did not need count: the next trial may not need them either
-            steps = _Pace(running.last - running.first_step, running.timed + (left or 0))
+            work = (running.timed + (left or 0)) * self._cost(trial.id)
+            steps = _Pace(running.last - running.first_step, work)
             overhead = _Pace(overhead=running.setup + now - running.last, trials=1)
             self._finished[kind] = self._finished.get(kind, _Pace()) + steps + overhead
             self._free.append(now)
@@ -342,20 +353,26 @@ class TrainProgress(ProgressDisplay):
         """Return what is equal for trials that take about as long: row and number of steps."""
         return self._kinds.get(name)
 
+    def _cost(self, name: str) -> float:
+        return self._costs.get(name, 1.0)
+
+    def _work_left(self, name: str) -> float:
+        return self._left[name] * self._cost(name)
+
     def _of(self, trial: "Trial") -> _RunningTrial:
         if trial.id not in self._running:
             number = min(self._ended + len(self._running) + 1, self._trials)
             now = time.monotonic()
-            # the first trials wait for data and workers, too: that is none of their time
-            setup = now - self._free.pop(0) if self._free else 0.0
+            free = self._free.pop(0) if self._free else now
+            # the first trials of a kind wait for data and workers, too: that is none of their time
+            setup = now - free if self._kind(trial.id) in self._finished else 0.0
             title = f"{number}/{self._trials} {trial}"
             self._running[trial.id] = _RunningTrial(setup, now, now, title)
         return self._running[trial.id]
 
     def _show(self) -> None:
-        total = self._steps + sum(self._left.values())
-        completed = self._steps if total else 1
-        self.update(completed, total or 1, f"{self._ended}/{self._trials}")
+        total = self._done + sum(map(self._work_left, self._left))
+        self.update(self._done if total else 1, total or 1, f"{self._ended}/{self._trials}")
 
     def _text(self) -> RenderableType:
         shown = SHOWN_EPOCHS if len(self._running) == 1 else 1

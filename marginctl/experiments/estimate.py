@@ -1,6 +1,5 @@
 """Estimates for --dry-run: a few steps are timed and multiplied."""
 
-import functools
 import statistics
 import time
 from collections.abc import Hashable
@@ -8,18 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from marginctl.data.images.image_sets import ImageDataset
 from marginctl.experiments.checks import fitted_images
-from marginctl.experiments.training_session import Session
+from marginctl.experiments.training_session import FORWARD_SHARE, Session
 from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.transfer_session import TransferSession, TransferTrial
 from marginctl.experiments.tuned_trial import tuning_cost
 from marginctl.metrics.long_tail import class_groups
-from marginctl.models.factory import create_backbone
-from marginctl.models.registry import ModelSpec
+from marginctl.models.operations import forward_operations
 from marginctl.objectives.parts import with_scale_value
 from marginctl.recipe.image_recipe import MAX_DIAGNOSED
 from marginctl.training.resource_errors import is_out_of_memory
@@ -34,7 +30,6 @@ FULL_BATCH_SECONDS = 2.0  # full batches are timed if they are expected to be fa
 MIN_SECONDS = 0.5  # of timed steps, two steps at least
 WARM_UP_STEPS = 2
 STREAMED_STEPS = 1000  # of a streamed epoch, of which only the timed ones are decoded
-FORWARD_SHARE = 1 / 3  # of a step: the backward pass takes about twice as long
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ def estimate_training(
         full_steps = _equivalent_steps(trial, images, steps)
         shape = (images.channels, images.image_size)
         passes = full_steps * min(trial.recipe.train.batch_size, len(images.train_y))
-        forward = _forward_operations(trial.recipe.model, *shape) if with_operations else 0
+        forward = forward_operations(trial.recipe.model, *shape)[0] if with_operations else 0
         rows.append(
             {
                 "trial": str(trial),
@@ -137,7 +132,7 @@ def estimate_transfer(session: TransferSession) -> dict[str, Any]:
             seconds = count * cached_features.seconds_per_image(trial.source, images, device_config)
         extracted.add(key)
         shape = (images.channels, images.image_size)
-        operations = 0 if cached else count * _forward_operations(trial.source.model, *shape)
+        operations = 0 if cached else count * forward_operations(trial.source.model, *shape)[0]
         row = {"trial": str(trial), "images": count, "features_kept": cached, "seconds": seconds}
         document["rows"].append(row | {"operations": operations})
         document["seconds"] += seconds
@@ -181,20 +176,6 @@ def _workload(trial: Trial, images: ImageDataset, device: str) -> Hashable:
         device_config_for(device, recipe.train.precision).precision,
         trial.data if recipe.data.streamed else None,  # decoded during the training
     )
-
-
-@functools.cache
-def _forward_operations(model: ModelSpec, channels: int, side: int) -> int:
-    """Return the floating-point operations of a backbone for an image, by torch's own counter.
-
-    They are 0 for a plug-in's backbone that does not run on torch's meta device.
-    """
-    try:
-        with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
-            create_backbone(model, channels, side).eval()(torch.empty(1, channels, side, side))
-    except Exception:  # a plug-in's code can raise anything
-        return 0
-    return int(counter.get_total_flops())
 
 
 def _equivalent_steps(trial: Trial, images: ImageDataset, steps: int) -> float:

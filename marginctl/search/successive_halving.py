@@ -37,6 +37,7 @@ from marginctl.papers import PublishedMean, published_means
 from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.runs.run_dir import SAVE_SECONDS
 from marginctl.search.distance import Cells, Distance, distance
+from marginctl.utils.seed import generator
 
 PARTS = 3  # of the data sets: a setting is selected on two and scored on the third
 ALL = "all"
@@ -147,7 +148,10 @@ def round_trials(
     """
     objectives = [o for column in column_alternatives(recipe).values() for o in column]
     trials = {}
-    for group in group_stackable([s.protocol for s in settings]):
+    groups = group_stackable([s.protocol for s in settings])
+    # in no order, so that those already trained tell how long the others will take
+    generator(0, "order of a search").shuffle(groups)
+    for group in groups:
         for dataset in datasets:
             size = max_variants(dataset, settings[group[0]].protocol)
             for first in range(0, len(group), size):

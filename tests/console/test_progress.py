@@ -121,7 +121,7 @@ def test_one_bar_over_trials_side_by_side(clock, capsys):
 
 
 def test_trials_of_one_row_and_length_share_a_pace(clock):
-    """The time of a finished trial holds its evaluation; unknown kinds have the mean pace."""
+    """The time of a finished trial holds its evaluation."""
     rows = [Trained("a", "probe"), Trained("b", "fine-tune"), Trained("c", "fine-tune")]
     display = TrainProgress(dict.fromkeys(rows, 10), 3, quiet=False)
     for trial, seconds in zip(rows[:2], (1, 4), strict=True):
@@ -130,9 +130,27 @@ def test_trials_of_one_row_and_length_share_a_pace(clock):
             display.step(trial, step, 10)
         clock[0] += 5
         display.done(trial, None)
-    # 9 steps of 1 and 9 of 4 s; setup and end: 0 + 5 and 4 + 5 s
-    step = (36 + 5 * 2.5) / (9 + 5)
-    assert display.remaining_seconds() == pytest.approx(10 * step + 9)
+    # the end of a trial; what was before the first one of a kind may have been a start of workers
+    assert display.remaining_seconds() == pytest.approx(10 * 4 + 5)
+    clock[0] += 2
+    display.step(rows[2], 1, 10)
+    assert display._running["c"].setup == 2
+
+
+def test_trials_of_an_unknown_pace_have_that_of_others_by_the_cost_of_a_step(clock):
+    all_blocks, last_block = Trained("a", "1-4"), Trained("b", "4")
+    costs = {all_blocks: 4e9, last_block: 1e9}
+    display = TrainProgress(dict.fromkeys(costs, 10), 2, quiet=False, costs=costs)
+    for step in range(1, 11):
+        clock[0] += 4
+        display.step(all_blocks, step, 10)
+    display.done(all_blocks, None)
+    assert display.remaining_seconds() == pytest.approx(10 * 1)
+    for step in range(1, 4):  # the first one is not timed; two steps in 4 s are more than 1 s
+        clock[0] += 2
+        display.step(last_block, step, 10)
+    # the mean pace: 9 x 4 + 2 units of work in 40 s
+    assert display.remaining_seconds() == pytest.approx(7 * (4 + 1) / (2 + 38 / 40))
 
 
 def test_steps_of_candidates_count_with_their_trial(clock):
