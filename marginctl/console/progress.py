@@ -303,9 +303,10 @@ class TrainProgress(ProgressDisplay):
         running = {name: one for name, one in self._running.items() if name in self._left}
         ends = [max(0.0, rest(name) - (now - one.last)) for name, one in running.items()]
         ends += [0.0] * max(1 - len(ends), len(self._free))
+        heapq.heapify(ends)
         for name in self._left:
             if name not in running:
-                heapq.heapreplace(ends, min(ends) + rest(name))
+                heapq.heapreplace(ends, ends[0] + rest(name))
         return max(ends)
 
     def step(self, trial: "Trial", step: int, total: int, candidate: str | None = None) -> None:
