@@ -14,7 +14,9 @@ from unittest import mock
 
 import pytest
 
+from marginctl import doctor
 from marginctl.cli import run
+from marginctl.doctor import Finding
 from marginctl.experiments import evaluate
 from tests.reports.stores import TRAIN, UCI, change_result, trial
 from tests.reports.test_golden import store_in, train_result
@@ -39,15 +41,31 @@ COMMANDS = AGAIN | {
     "objectives": ("objectives", "list"),
     "report": ("report", "store"),
     "eval": ("eval", "start/network", "--device", "cpu"),
+    "doctor": ("doctor",),
 }
 ALSO = {
     "keys": ("recipes", "keys", "train"),
     "claims": ("report", "--claims", "--paper", "temperature"),
-    "doctor": ("doctor",),
+    "doctor here": ("doctor",),
     "doctor -v": ("doctor", "-v"),
     "data": ("data", "list", "--data-dir", "nowhere"),
     "plan": ("uci-cv", "--dry-run"),
 }
+# of a machine with a fault: what `doctor` finds differs between machines
+FINDINGS = [
+    Finding("marginctl", "ok", "0.1.0 on Python 3.11.7, Linux x86_64"),
+    Finding("packages", "problem", "scipy 1.9.0, expected >=1.10", "pip install 'scipy>=1.10'"),
+    Finding("packages", "ok", "25 as required"),
+    Finding(
+        "device",
+        "note",
+        "cpu (PyTorch is built for CUDA 13.0 but finds no GPU)",
+        "enough for uci-cv, report and recipes with -cpu or smoke in their names",
+    ),
+    Finding("threads", "ok", "2 cores, PyTorch uses 2"),
+    Finding("runs folder", "ok", "runs: 23.6 GiB free, created on first use"),
+    Finding("image sets", "note", "3 of 35", "marginctl data fetch NAME"),
+]
 
 
 def printed(name, width, folder):
@@ -61,10 +79,13 @@ def printed(name, width, folder):
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(io.StringIO()),
             mock.patch.object(evaluate, "evaluate", lambda *a: fixed(EVALUATE(*a))),
+            mock.patch.object(doctor, "examine", return_value=FINDINGS)
+            if name == "doctor"
+            else contextlib.nullcontext(),
         ):
             os.environ.clear()
             os.environ.update(others | variables)
-            assert run(list((COMMANDS | ALSO)[name])) == 0
+            assert run(list((COMMANDS | ALSO)[name])) == (name == "doctor")
     finally:
         os.chdir(here)
     return out.getvalue()

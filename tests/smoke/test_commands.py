@@ -150,7 +150,8 @@ def test_a_run_folder_explains_itself(marginctl, tmp_path, quick):
 def test_classes_smaller_than_the_folds_are_said(marginctl, tmp_path):
     ran = marginctl(
         *("uci-cv", "own-data", "--dataset", "iris", "--objective", "soft", "--folds", "60"),
-        *("--repeats", "1", "--set", "protocol.epochs=1", "--workers", "1", "--out", tmp_path),
+        *("--repeats", "1", "--set", "protocol.epochs=1", "--set", "baselines=[]"),
+        *("--workers", "1", "--out", tmp_path),
     )
     assert ran.status == 0
     assert "iris: fewer rows than folds in class 'Iris-setosa' (50)" in ran.err
