@@ -126,7 +126,7 @@ def forward_pass(
             if training:
                 changes = regularizer.add_training_gradient(batch, acted, state, total)
                 penalty, totals[key], changed = changes
-                updated |= changed
+                updated.update(changed)
             else:
                 penalty, totals[key] = regularizer.add_gradient(acted, targets, state, total)
             loss = loss + penalty
@@ -136,7 +136,7 @@ def forward_pass(
         for regularizer in parts.regularizers:
             loss = loss + regularizer.penalty(acted_on[regularizer.acts_on], targets, state)
             if training:
-                updated |= regularizer.update_state(batch, state)
+                updated.update(regularizer.update_state(batch, state))
     offset = parts.margin.offset
     if isinstance(offset, Tensor) or offset:
         loss = loss + offset
@@ -171,7 +171,7 @@ def _sample_gradients(
     return SampleGradients(
         parts.similarity.product_gradient(upstream, logits.saved),
         targets,
-        logits.saved._replace(cosine=None),
+        Saved(*logits.saved[:4]),  # without the cosine
         scale_grad,
         totals.get("features"),
         totals.get("weights"),

@@ -104,7 +104,7 @@ class AdditiveAngle(Margin):
     def apply_with_slope(self, target: Tensor) -> tuple[Tensor, Tensor | None]:
         cos, sin = self._cos_sin()
         sin_squared = 1 - target * target
-        # unlike that of a clamp in torch 2.4, the threshold's slope at 0 is 0, and not the root's
+        # the threshold's slope at 0 is 0, unlike a clamp's in some versions of torch
         moved = target * cos - F.threshold(sin_squared, 0.0, 0.0).sqrt() * sin
         slope = None
         if self.gradient != "straight-through":

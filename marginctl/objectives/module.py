@@ -17,7 +17,7 @@ from marginctl.objectives.scales import State
 from marginctl.utils.text import shorten
 
 Reduction = Literal["mean", "sum", "none"]
-REDUCTIONS = get_args(Reduction)  # here, because torch 2.4 does not compile `get_args`
+REDUCTIONS = get_args(Reduction)
 
 
 class Objective(nn.Module):

@@ -315,8 +315,8 @@ def plan(session: UciCvSession, workers: int) -> SearchPlan:
                 cost += count * trials_per_dataset * variants_cost(dataset, protocol, variants)
                 cost += SAVE_SECONDS * count * variants * trials_per_dataset
         costs.append(cost)
-        kept = selected * stage.keep  # each selection may keep different settings
-        remaining = remaining[:: max(1, len(remaining) // kept)][:kept]  # from the whole grid
+        most = selected * stage.keep  # each selection may keep different settings
+        remaining = remaining[:: max(1, len(remaining) // most)][:most]  # from the whole grid
     seconds, folder = cost_seconds(sum(costs), workers), str(session.folder)
     return SearchPlan(grid.size, len(sampled), networks, workers, seconds, folder, costs)
 

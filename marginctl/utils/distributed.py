@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -161,14 +162,15 @@ def _join(device: str, message: Callable[[str], None]) -> Store:
     def join() -> None:
         try:
             store, rank, size = next(rendezvous("env://"))
-            dist.init_process_group(
-                backend,
-                timeout=ALONE,
-                world_size=size,
-                rank=rank,
-                store=store,
-                device_id=torch.device(device) if on_gpu else None,
-            )
+            with _stdout_to_stderr():
+                dist.init_process_group(
+                    backend,
+                    timeout=ALONE,
+                    world_size=size,
+                    rank=rank,
+                    store=store,
+                    device_id=torch.device(device) if on_gpu else None,
+                )
             joined.set_result(store.clone())
         except Exception as error:
             joined.set_exception(error)
@@ -187,6 +189,21 @@ def _join(device: str, message: Callable[[str], None]) -> Store:
     except (ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
     raise MissingPeerError(f"{given}: {reason}: {advice}")
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Redirect stdout, on which torch 2.8 to 2.10 announce the connections of Gloo."""
+    if sys.stdout is None:  # closed
+        yield
+        return
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def is_distributed() -> bool:
