@@ -193,7 +193,7 @@ def _join(device: str, message: Callable[[str], None]) -> Store:
 
 @contextlib.contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Redirect stdout, on which torch 2.8 to 2.10 announce the connections of Gloo."""
+    """Redirect stdout, on which torch 2.9 and 2.10 announce the connections of Gloo."""
     if sys.stdout is None:  # closed
         yield
         return
