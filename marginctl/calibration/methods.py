@@ -31,9 +31,7 @@ METHODS = Registry(
             lambda parameters, outputs: uncalibrated(outputs),
         ),
         "temperature": Method(
-            "softmax(f / T)",
-            lambda outputs, bins: temperature.fit(outputs),
-            temperature.apply,
+            "softmax(f / T)", lambda outputs, bins: temperature.fit(outputs), temperature.apply
         ),
         "vector": Method(
             "softmax(w * f + b)",

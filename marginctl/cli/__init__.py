@@ -73,12 +73,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 }
 for _name, _command in COMMANDS.items():
     app.command(_name, epilog=examples.epilog(_name))(_command)
-GROUPS = {
-    "recipes": recipes.app,
-    "data": data.app,
-    "objectives": objectives.app,
-    "runs": runs.app,
-}
+GROUPS = {"recipes": recipes.app, "data": data.app, "objectives": objectives.app, "runs": runs.app}
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name, epilog=examples.epilog(_name))
 

@@ -60,8 +60,7 @@ def command(
     ] = None,
     data: Annotated[str | None, option("NAME", "Override the run's data set.")] = None,
     which: Annotated[
-        Which,
-        typer.Option("--checkpoint", help="Checkpoint of the run: the last or the best."),
+        Which, typer.Option("--checkpoint", help="Checkpoint of the run: the last or the best.")
     ] = "last",
     report_format: common_options.ReportFormat = "table",
     json: common_options.Json = False,

@@ -43,23 +43,13 @@ EXAMPLES = {
         "marginctl recipes keys train",
         "marginctl recipes copy arcgrad/table1 mine.yaml",
     ),
-    "runs": (
-        "marginctl runs list",
-        "marginctl runs remove runs --checkpoints --yes",
-    ),
-    "data": (
-        "marginctl data list",
-        "marginctl data verify iris",
-    ),
+    "runs": ("marginctl runs list", "marginctl runs remove runs --checkpoints --yes"),
+    "data": ("marginctl data list", "marginctl data verify iris"),
     "objectives": (
         "marginctl objectives list --parts",
         "marginctl objectives show arcface:scale=20,margin=0.1",
     ),
-    "bench": (
-        "marginctl bench",
-        "marginctl bench --quick",
-        "marginctl bench probe",
-    ),
+    "bench": ("marginctl bench", "marginctl bench --quick", "marginctl bench probe"),
 }
 
 

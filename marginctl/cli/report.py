@@ -28,8 +28,7 @@ def command(
     list_: Annotated[
         bool,
         flag(
-            "--list",
-            "List the published tables; with RUNS, how many of their cells the runs fill.",
+            "--list", "List the published tables; with RUNS, how many of their cells the runs fill."
         ),
     ] = False,
     claims: Annotated[

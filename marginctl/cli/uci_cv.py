@@ -68,8 +68,7 @@ def command(
     save_model: Annotated[
         Path | None,
         option(
-            "FILE",
-            "Refit the best objective by inner validation on all rows; save it for predict.",
+            "FILE", "Refit the best objective by inner validation on all rows; save it for predict."
         ),
     ] = None,
     figure: Annotated[Path | None, option("FILE", "Plot the grid results.")] = None,

@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 
 from marginctl.crossval import stacked_trainer
-from marginctl.crossval.stack import (
-    Choice,
-    NetworkSplit,
-    Stack,
-    StackResult,
-)
+from marginctl.crossval.stack import Choice, NetworkSplit, Stack, StackResult
 from marginctl.crossval.stacked_networks import StackedNetworks
 
 

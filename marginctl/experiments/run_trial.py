@@ -281,10 +281,7 @@ class TrialRunner:
                 f"{trial}: batch normalisation needs more than one value per channel: "
                 f"train.batch_size = {trial.recipe.train.batch_size}, expected at least 2"
             ) from None
-        line["timing"] = {
-            "seconds": time.perf_counter() - started,
-            "train_seconds": train_seconds,
-        }
+        line["timing"] = {"seconds": time.perf_counter() - started, "train_seconds": train_seconds}
         if self._metrics:
             self._metrics.append(line)
             self._callback.epoch(trial, line)

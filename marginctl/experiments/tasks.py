@@ -32,8 +32,7 @@ class Task:
 _EXPERIMENTS = "marginctl.experiments"
 TASKS: Mapping[str, Task] = {
     "uci-cv": Task(
-        schema="marginctl.recipe.uci_cv:UciCvRecipe",
-        result=f"{_EXPERIMENTS}.records:CVResult",
+        schema="marginctl.recipe.uci_cv:UciCvRecipe", result=f"{_EXPERIMENTS}.records:CVResult"
     ),
     "train": Task(
         schema="marginctl.recipe.train:TrainRecipe",

@@ -173,9 +173,7 @@ def worker_count(session: Session, pending: Sequence[Trial], requested: int | No
 
 
 def _devices(device: str) -> list[str]:
-    if device != "cuda":
-        return [device]
-    return [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    return [device] if device != "cuda" else [f"cuda:{i}" for i in range(torch.cuda.device_count())]
 
 
 class WorkerPool:

@@ -252,9 +252,7 @@ def _curves(inside: FloatArray, outside: FloatArray) -> dict[str, Any]:
     }
 
 
-def _group_means(
-    ood: Sequence[Mapping[str, Any]],
-) -> dict[str, dict[str, dict[str, float] | None]]:
+def _group_means(ood: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float] | None]]:
     """Return each metric's mean over the sets of a group; None where a set lacks the score."""
     groups: dict[str, dict[str, dict[str, float] | None]] = {}
     for group in dict.fromkeys(one["group"] for one in ood if one["group"] is not None):

@@ -42,11 +42,7 @@ def fold_metrics(logits: FloatArray, labels: IntArray) -> dict[str, float | None
 
 
 def classification_metrics(
-    outputs: Outputs,
-    labels: IntArray,
-    classes: Sequence[str],
-    bins: int,
-    weight: FloatArray | str,
+    outputs: Outputs, labels: IntArray, classes: Sequence[str], bins: int, weight: FloatArray | str
 ) -> dict[str, Any]:
     """Return accuracy with its interval, likelihood, calibration, angles and per-class accuracy.
 

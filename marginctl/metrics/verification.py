@@ -24,10 +24,7 @@ def cosine_similarities(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def verification_metrics(
-    scores: FloatArray,
-    same: NDArray[np.bool_],
-    folds: IntArray,
-    n_bootstrap: int = N_BOOTSTRAP,
+    scores: FloatArray, same: NDArray[np.bool_], folds: IntArray, n_bootstrap: int = N_BOOTSTRAP
 ) -> dict[str, Any]:
     """Return how well scores separate pairs of one identity from pairs of two.
 

@@ -300,9 +300,7 @@ class ScaleSource:
 def scale_source(spec: ObjectiveSpec) -> ScaleSource | None:
     """Return the source of a fixed scale, None where the scale is a number or not fixed."""
     options = dict(spec.scale.options)
-    if "from_run" not in options:
-        return None
-    return ScaleSource(options["from_run"], options["times"])
+    return ScaleSource(options["from_run"], options["times"]) if "from_run" in options else None
 
 
 def with_scale_value(spec: ObjectiveSpec, value: float) -> ObjectiveSpec:

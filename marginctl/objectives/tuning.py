@@ -30,9 +30,7 @@ def max_rate(rate: float | Schedule) -> float:
     Raises:
         ValueError: a schedule without one, such as an annealing.
     """
-    if not isinstance(rate, Schedule):
-        return rate
-    return dict(rate.options)[_peak(rate)]
+    return dict(rate.options)[_peak(rate)] if isinstance(rate, Schedule) else rate
 
 
 def with_max_rate(rate: float | Schedule, largest: float) -> float | Schedule:

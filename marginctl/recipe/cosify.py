@@ -58,11 +58,7 @@ class CosifyRecipe(EvaluatedRecipe):
         return self.blocks
 
     def with_source_model(
-        self,
-        model: ModelSpec,
-        data: ImageData | None,
-        image_size: int,
-        resizing: Resizing = CENTER,
+        self, model: ModelSpec, data: ImageData | None, image_size: int, resizing: Resizing = CENTER
     ) -> Self:
         """Return the recipe with the missing fields taken from its source model."""
         check_same_model(self.model, model, self.source_model)

@@ -148,10 +148,7 @@ def seed_answers(
 
 
 def _answer(
-    estimates: Sequence[Estimate],
-    comparisons: Iterable[Comparison],
-    baseline: str,
-    metric: Metric,
+    estimates: Sequence[Estimate], comparisons: Iterable[Comparison], baseline: str, metric: Metric
 ) -> Answer:
     sign = -1 if metric.direction == "lower" else 1
     ranked = sorted(estimates, key=lambda e: -sign * e.mean)

@@ -93,11 +93,7 @@ def fit_probe(
         "correct": correct,
         "collapsed": bool((predicted == predicted[0]).all() and correct < len(test_y)),
         "l2_penalty": chosen,
-        "validation": {
-            "n_fit": len(fit_rows),
-            "n": len(val_y),
-            "l2_penalties": candidates,
-        },
+        "validation": {"n_fit": len(fit_rows), "n": len(val_y), "l2_penalties": candidates},
         "fit": _solver_record(final),
         "tolerance": probe.tolerance,
         "images": len(train_y),

@@ -92,10 +92,7 @@ def sample_difficulty(table: SeedTable, omissions: Omissions) -> Figure | None:
 
 
 def _by_epoch(
-    table: SeedTable,
-    omissions: Omissions,
-    quantities: Mapping[str, tuple[str, ...]],
-    caption: str,
+    table: SeedTable, omissions: Omissions, quantities: Mapping[str, tuple[str, ...]], caption: str
 ) -> Figure | None:
     """Return a block per row, with a panel per quantity and a line per objective.
 

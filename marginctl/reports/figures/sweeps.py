@@ -193,12 +193,7 @@ def _has(group: SeedGroup, measure: Measure) -> bool:
 
 
 def _draw_points(
-    panel: Any,
-    by_value: ByValue,
-    measure: Measure,
-    label: str,
-    index: int,
-    steps: float,
+    panel: Any, by_value: ByValue, measure: Measure, label: str, index: int, steps: float
 ) -> None:
     """Draw the means over the seeds, with error bars where there are several.
 
