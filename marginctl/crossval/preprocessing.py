@@ -69,7 +69,7 @@ def layout_of(dataset: TabularDataset) -> Layout:
             counts = np.bincount(_codes(dataset.x[:, j], column))
             values = np.flatnonzero(counts)
             values = values[len(values) == 2 :]
-            categories[j] = values[counts[values] >= _min_rows(dataset)].tolist()
+            categories[j] = values[counts[values] >= min_rows(dataset)].tolist()
     return Layout(numeric, missing, categories)
 
 
@@ -86,17 +86,30 @@ def expand(dataset: TabularDataset) -> FloatArray:
     return expand_rows(dataset.x, dataset.columns, layout)
 
 
-def expand_rows(x: FloatArray, columns: Sequence[Column], layout: Layout) -> FloatArray:
+def expand_rows(
+    x: FloatArray, columns: Sequence[Column], layout: Layout, missing: float = 0.0
+) -> FloatArray:
     """Return the columns of `expand` for rows (n, d), which may be others than the table's.
 
-    A category without a column of its own is all zeros.
+    A category without a column of its own is all zeros, or `missing` where the value is missing.
     """
     blocks = [x[:, layout.numeric], np.isnan(x[:, layout.missing])]
-    blocks += [
-        _codes(x[:, j], columns[j])[:, None] == np.asarray(values, np.int64)
-        for j, values in layout.categories.items()
-    ]
+    for j, values in layout.categories.items():
+        codes, marked = _codes(x[:, j], columns[j])[:, None], len(columns[j].categories) in values
+        block = np.where(
+            np.isnan(x[:, [j]]) & (not marked), missing, codes == np.array(values, int)
+        )
+        blocks.append(block)
     return np.concatenate(blocks, axis=1, dtype=np.float64)
+
+
+def merged_categories(dataset: TabularDataset) -> dict[str, int]:
+    """Return how many categories of a column share the code of zeros, by name, if several do."""
+    counts = {}
+    for j, values in layout_of(dataset).categories.items():
+        column = dataset.columns[j]
+        counts[column.name] = len(np.unique(_codes(dataset.x[:, j], column))) - len(values)
+    return {name: count for name, count in counts.items() if count > 1}
 
 
 def num_inputs(dataset: TabularDataset) -> int:
@@ -125,7 +138,7 @@ def fit_fold(
     fill[incomplete], use[incomplete] = np.nan_to_num(median), ~np.isnan(median)
     is_train = np.zeros(len(x))
     is_train[train] = 1
-    use[numbers:] = is_train @ x[:, numbers:] >= _min_rows(dataset)
+    use[numbers:] = is_train @ x[:, numbers:] >= min_rows(dataset)
     return fill, use
 
 
@@ -141,5 +154,6 @@ def _codes(values: FloatArray, column: Column) -> IntArray:
     return np.nan_to_num(values, nan=len(column.categories)).astype(np.int64)
 
 
-def _min_rows(dataset: TabularDataset) -> float:
+def min_rows(dataset: TabularDataset) -> float:
+    """Return how many training rows a category needs for a column of its own."""
     return max(MIN_ROWS, dataset.num_rows * MIN_FRACTION)

@@ -95,7 +95,7 @@ class TabularModel:
         layout = Layout(record.numeric, record.missing, record.categories)
         blocks = [np.zeros((0, len(record.classes)))]
         for first in range(0, len(x), BLOCK):
-            inputs = expand_rows(x[first : first + BLOCK], self.columns, layout)
+            inputs = expand_rows(x[first : first + BLOCK], self.columns, layout, np.nan)
             blocks.append(self._network.probabilities(inputs - self.tensors["center"]))
         return np.concatenate(blocks)
 
@@ -203,10 +203,15 @@ def _tensors(networks: StackedNetworks, train: Any) -> dict[str, Any]:
     dataset = networks.stack.dataset
     x = expand(dataset)
     fill, _ = fit_fold(dataset, x, train)
-    # New rows may lack a number that no training row lacks: it becomes the median too.
+    # New rows may lack a number, or one of two categories, that no training row lacks: it becomes
+    # the median too, which is the more frequent one of two categories.
     complete = ~np.isnan(x[train]).any(0)
-    numbers = sum(not column.categories for column in dataset.columns)
-    complete[numbers:] = False
+    binary = [
+        len(dataset.columns[j].categories) == 2 and not np.isnan(dataset.x[:, j]).any()
+        for j, values in layout_of(dataset).categories.items()
+        for _ in values
+    ]
+    complete[len(complete) - len(binary) :] = binary
     fill[complete] = np.median(x[np.ix_(train, np.flatnonzero(complete))], axis=0)
     shift, factor = (t[0, 0].cpu() for t in (networks.shift, networks.factor))
     centered_fill = torch.as_tensor(fill - networks.center, dtype=shift.dtype)

@@ -13,7 +13,7 @@ import numpy as np
 from marginctl import NUMERICS
 from marginctl.crossval import search_space, stack
 from marginctl.crossval.baselines import baseline_settings
-from marginctl.crossval.preprocessing import SMALLEST_SPREAD
+from marginctl.crossval.preprocessing import SMALLEST_SPREAD, merged_categories, min_rows
 from marginctl.data.tabular.dataset import TabularDataset
 from marginctl.errors import RequestError
 from marginctl.metrics.registry import FOLD_METRICS
@@ -324,9 +324,14 @@ def _group_problems(
 
 
 def data_warnings(datasets: Iterable[TabularDataset], protocol: Protocol) -> list[str]:
-    """Return lines about classes of fewer rows than folds, and about columns that barely vary."""
+    """Return lines about rare classes and categories, and about columns that barely vary."""
     lines = []
     for dataset in datasets:
+        lines += [
+            f"{dataset.name}: column '{name}': {number} categories count as one, since each needs "
+            f"{math.ceil(min_rows(dataset))} training rows: join rare ones, or drop the column"
+            for name, number in merged_categories(dataset).items()
+        ]
         spread = np.nanmax(dataset.x, axis=0) - np.nanmin(dataset.x, axis=0)
         vanishing = np.flatnonzero((spread > 0) & (spread < SMALLEST_SPREAD))
         if len(vanishing) and protocol.scaling != "none":

@@ -86,6 +86,19 @@ def test_a_missing_number_that_no_training_row_lacks_is_the_median():
     assert model.predict_proba(x) == pytest.approx(model.predict_proba(filled), abs=1e-6)
 
 
+def test_a_missing_one_of_two_categories_is_the_more_frequent_one():
+    data = table(categories=(3, 2), missing=0)
+    counts = np.bincount(data.x[:, 2].astype(int))
+    for frequent in (0, 1):
+        x = data.x.copy()
+        x[:, 2] = x[:, 2] if counts.argmax() == frequent else 1 - x[:, 2]
+        model = fit_model(replace(data, x=x), parse("soft"), PROTOCOL)
+        missing, filled, other = x[:9].copy(), x[:9].copy(), x[:9].copy()
+        missing[:, 2], filled[:, 2], other[:, 2] = np.nan, frequent, 1 - frequent
+        assert model.predict_proba(missing) == pytest.approx(model.predict_proba(filled), abs=1e-6)
+        assert np.abs(model.predict_proba(missing) - model.predict_proba(other)).max() > 1e-3
+
+
 def test_the_choice_is_that_of_nested_cross_validation():
     data, space = dataset(), Tune(protocol={"lr": [1e-6, 0.03]}, inner_folds=2)
     tuning = StackTuning(column_candidates(space, PROTOCOL, parse("soft")), 2)

@@ -7,7 +7,7 @@ import pytest
 
 from marginctl.experiments.uci_cv_trial import data_warnings
 from marginctl.recipe.uci_cv import Protocol
-from tests.crossval.factories import dataset
+from tests.crossval.factories import dataset, table
 
 
 @pytest.mark.parametrize("spread", [1e-310, 5e-324, 1e-300, 1.1e-38])
@@ -23,6 +23,19 @@ def test_columns_that_barely_vary_are_named(spread):
     )
     x[::2, 1] = 1.3e-38
     assert data_warnings([data], Protocol(folds=3)) == []
+
+
+def test_categories_that_count_as_one_are_counted():
+    data = table(70, categories=(2, 30), missing=0)
+    x = data.x.copy()
+    x[:, 1], x[:, 2] = np.arange(70) % 2, np.where(np.arange(70) < 40, 0, np.arange(70) % 14 + 1)
+    (line,) = data_warnings([replace(data, x=x)], Protocol(folds=3))
+    assert line == (
+        "mixed: column 'c1': 14 categories count as one, since each needs 5 training rows: join "
+        "rare ones, or drop the column"
+    )
+    x[40:, 2] = 1
+    assert data_warnings([replace(data, x=x)], Protocol(folds=3)) == []
 
 
 @pytest.mark.parametrize("classes", [13, 200])
