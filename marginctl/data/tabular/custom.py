@@ -172,7 +172,11 @@ def _build_dataset(
     if cells.frame.iloc[:, :8].duplicated().any():  # seldom true, and fast
         repeated = int(cells.frame.iloc[used].duplicated().sum())
     if repeated:
-        summary.remarks.append(f"{count_noun(repeated, 'row')} repeat an earlier row")
+        repeat = "repeats" if repeated == 1 else "repeat"
+        summary.remarks.append(
+            f"{count_noun(repeated, 'row')} {repeat} an earlier row: one of the two may be trained "
+            "on and the other tested: remove the copies unless they are other persons or objects"
+        )
     if len(summary.classes) < 2:
         only = f"only class '{shorten(next(iter(counts)))}'" if counts else "no class"
         raise RequestError(
@@ -256,15 +260,16 @@ def _column_remarks(columns: list[ReadColumn], rows: int) -> list[str]:
             f"'{word}' read as a value, though it may mean missing: {join_names(names)}: leave a "
             "cell empty where its value is missing"
         )
-    partly = [
-        f"{c.name} ({c.missing})"
-        for c in columns
-        if c.values is not None and np.isnan(c.values).any()
-    ]
-    if partly:
-        remarks.append(
-            f"missing values, imputed inside the folds, of {rows} rows: {join_names(partly)}"
-        )
+    for what in ("set to the median of the training rows", "kept as a category"):
+        partly = [
+            f"{c.name} ({n})"
+            for c in columns
+            if c.values is not None
+            and bool(c.categories) == (what == "kept as a category")
+            and (n := int(np.isnan(c.values).sum()))
+        ]
+        if partly:
+            remarks.append(f"missing values, {what}, of {rows} rows: {join_names(partly)}")
     return remarks
 
 

@@ -137,7 +137,20 @@ def test_a_class_of_one_row_is_used(write):
 
 
 def test_repeated_rows_are_counted(write):
-    assert "2 rows repeat an earlier row" in summary_of(write(PLAIN + "0.0,0,x\n0.5,1,y\n")).remarks
+    for added, words in (("0.0,0,x\n", "1 row repeats"), ("0.0,0,x\n0.5,1,y\n", "2 rows repeat")):
+        remarks = summary_of(write(PLAIN + added)).remarks
+        (line,) = (r for r in remarks if r.startswith(f"{words} an earlier row: "))
+        assert "remove the copies" in line
+
+
+def test_what_becomes_of_missing_values_is_said_by_type(write):
+    text = "n,c,class\n" + "".join(
+        f"{'' if i % 9 == 0 else i * 0.7},{'' if i % 5 == 0 else 'uvw'[i % 3]},{'xy'[i % 2]}\n"
+        for i in range(40)
+    )
+    remarks = summary_of(write(text)).remarks
+    assert "missing values, set to the median of the training rows, of 40 rows: n (5)" in remarks
+    assert "missing values, kept as a category, of 40 rows: c (8)" in remarks
 
 
 @pytest.mark.parametrize(
@@ -176,6 +189,7 @@ def test_training_rows_alone_decide_column_types(write):
     assert np.isnan(data.x[22, 0])
     assert data.row_numbers[20:].tolist() == list(range(1, 10))
     assert "column 'color': 'b': only in test rows (3), read as missing" in data.summary.remarks
+    assert "missing values, kept as a category, of 29 rows: color (3)" in data.summary.remarks
 
 
 @pytest.mark.parametrize(
