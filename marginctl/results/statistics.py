@@ -92,12 +92,13 @@ def corrected_interval(
     """Return the 1 - alpha interval of the corrected resampled t-test, or of one mean over folds.
 
     mean -+ t_{n-1} sqrt((1/n + r) var) with r = n_test/n_train, the quantile at 1 - alpha/2. It
-    excludes 0 exactly if the test's p is below alpha. None for fewer than two values.
+    excludes 0 exactly if the test's p is below alpha. None for fewer than two values, or equal
+    ones, which do not show how much they vary.
     """
-    n = len(differences)
-    if n < 2:
-        return None
     d = np.asarray(differences, np.float64)
+    n = len(d)
+    if n < 2 or np.ptp(d) < 10.0**-DECIMALS:
+        return None
     half = student_quantile(n - 1, 1 - alpha / 2) * math.sqrt(
         (1 / n + test_to_train) * d.var(ddof=1)
     )

@@ -12,9 +12,11 @@ from scipy import integrate, stats
 
 from marginctl.results.statistics import (
     bootstrap_interval,
+    corrected_interval,
     corrected_resampled_t,
     friedman,
     holm,
+    mean_interval,
     ranks,
     wilcoxon,
     wins_ties_losses,
@@ -65,6 +67,13 @@ def test_no_variance_gives_a_reason():
         assert (made.statistic, made.p) == (None, None)
         assert made.reason == "the difference is the same on every fold"
     assert corrected_resampled_t([1.0], 0.1).reason == "1 fold: a variance needs 2"
+
+
+def test_equal_values_have_no_interval():
+    for value in (0.0, 47.8, 100.0):
+        assert corrected_interval([value, value + 1e-14] * 3, 1 / 9) is None
+        assert mean_interval([value] * 2) is None
+    assert corrected_interval([99.0, 100.0], 1 / 9) is not None
 
 
 @pytest.mark.parametrize(
