@@ -48,7 +48,10 @@ class CVReport:
             place = (cell.dataset, cell.objective)
             numbers = (cell.mean, cell.std, cell.n)
             verdict = self.verdicts.get(place)
-            yield _record(self.runs, self.table, place, numbers, cell.note, cell.paper, verdict)
+            record = _record(self.runs, self.table, place, numbers, cell.note, cell.paper, verdict)
+            for name, values in cell.metrics.items() if cell.is_measured else ():
+                record |= {f"{name}_{key}": value for key, value in values._asdict().items()}
+            yield record
 
 
 @dataclass(frozen=True)
@@ -244,11 +247,7 @@ def _belongs(runs: CVRuns | TrainingRuns, paper: str | None, number: str | None)
 
 
 def _cv_result(
-    runs: CVRuns,
-    grid: Grid,
-    baseline: str,
-    compared: TableVerdicts | None,
-    key: str,
+    runs: CVRuns, grid: Grid, baseline: str, compared: TableVerdicts | None, key: str
 ) -> CVReport:
     comparisons = compare.compare_folds(grid, baseline)
     by_place = _by_place(runs)
@@ -328,11 +327,7 @@ def _training_result(
         table, results, cells, comparisons, baseline, ranked_by
     )
     table = replace(
-        table,
-        details=(
-            *table.details,
-            *training_table.own_class_tables(results, cells, ranked_by),
-        ),
+        table, details=(*table.details, *training_table.own_class_tables(results, cells, ranked_by))
     )
     return TrainingReport(runs, cells, baseline, comparisons, table, metric, answers)
 

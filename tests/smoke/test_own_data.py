@@ -129,6 +129,10 @@ def test_a_fixed_split(marginctl, tmp_path):
     assert sorted({int(r["row"]) for r in rows}) == list(range(1, 32))
     explained = marginctl("report", tmp_path / "r", "--explain", "train.csv+test.csv/soft")
     assert "a fixed test set x 3 repeats" in explained.out
+    report = marginctl("report", tmp_path / "r", "--format", "csv", "--metric", "log_loss").out
+    record, loss = next(csv.DictReader(report.splitlines())), ran.json["cells"][0]["metrics"]
+    assert float(record["log_loss_mean"]) == loss["log_loss"]["mean"]
+    assert record["accuracy_mean"] == record["mean"]
     assert [c["n"] for c in ran.json["cells"]] == [3, 3]
     test = ran.json["tests"][0]
     assert (test["test"], test["n"]) == ("paired test rows", 31)
