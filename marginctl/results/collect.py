@@ -265,7 +265,8 @@ def _keep_newest_data(runs: dict[CellSeed, Run], problems: list[str]) -> None:
             newest[row] = run
     for cell, run in list(runs.items()):
         if run.info.data != newest[cell[0]].info.data:
-            problems.append(printable(f"{run.path}: '{cell[0]}' has newer data: skipped"))
+            later = f"a later run has other data of '{cell[0]}', or reads it otherwise"
+            problems.append(printable(f"{run.path}: {later}: skipped"))
             del runs[cell]
 
 

@@ -222,7 +222,7 @@ _VARYING |= {"processes", "recipe", "schema", "versions", "git_commit", "timing"
 
 
 def changed_data_note(folder: Path, pending: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return a note if finished trials of pending ones used other content of the same data."""
+    """Return a note if finished trials of pending ones read other content from the same data."""
     by_key = {_key_without_content(info): info for info in pending}
     if not by_key or not folder.is_dir():
         return None
@@ -240,7 +240,8 @@ def changed_data_note(folder: Path, pending: Iterable[Mapping[str, Any]]) -> str
     if not changed:
         return None
     names = ", ".join(f"{name} (finished trials: {count})" for name, count in changed.items())
-    return f"{folder}: the data has changed since: {names}: recomputing; the old runs stay"
+    changes = f"the data, or how they are read, changed since: {names}"
+    return f"{folder}: {changes}: recomputing; the old runs stay"
 
 
 def _key_without_content(run: Mapping[str, Any]) -> str:

@@ -35,20 +35,20 @@ def test_the_images_of_a_training(marginctl, tmp_path, photographs, part):
     name = f"folder:{photographs}"
     line = ("train", "--data", name, "--set", "data.image_size=8", "--model", "mlp:width=4", *SMALL)
     line += ("--out", tmp_path / "runs")
-    assert "has changed" not in marginctl(*line).err
+    assert "changed since" not in marginctl(*line).err
     first = records(tmp_path / "runs")
     (trial,) = (path.parent for path in (tmp_path / "runs").rglob("result.json"))
     other(photographs, part)
     # other seeds have nothing to compare with
-    assert "has changed" not in marginctl(*line, "--seed", "5", "--dry-run").err
+    assert "changed since" not in marginctl(*line, "--seed", "5", "--dry-run").err
     ran = marginctl("eval", trial)
     assert (ran.status, ran.out) == (2, "")
     assert "has changed since the training" in ran.err
     ran = marginctl(*line)
     assert ran.status == 0
-    assert f"the data has changed since: {name} (finished trials: 1): recomputing" in ran.err
+    assert f"how they are read, changed since: {name} (finished trials: 1): recomputing" in ran.err
     assert first.items() < records(tmp_path / "runs").items()
-    assert "has changed" not in marginctl(*line).err
+    assert "changed since" not in marginctl(*line).err
 
 
 def test_the_images_of_a_transfer(marginctl, tmp_path, photographs):
@@ -57,12 +57,12 @@ def test_the_images_of_a_transfer(marginctl, tmp_path, photographs):
     assert marginctl(*line, "--out", tmp_path / "start").status == 0
     line = ("transfer", "--from", tmp_path / "start", "--data", name, *SMALL)
     line += ("--method", "probe", "--method", "fine-tune", "--out", tmp_path / "runs")
-    assert "has changed" not in marginctl(*line).err
+    assert "changed since" not in marginctl(*line).err
     first = records(tmp_path / "runs")
     other(photographs, "val")
     ran = marginctl(*line)
     assert ran.status == 0
-    assert f"the data has changed since: {name} (finished trials: 2): recomputing" in ran.err
+    assert f"how they are read, changed since: {name} (finished trials: 2): recomputing" in ran.err
     assert first.items() < records(tmp_path / "runs").items()
 
 

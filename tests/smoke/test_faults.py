@@ -14,14 +14,16 @@ def test_a_table_that_has_changed(marginctl, tmp_path):
     line = ("uci-cv", "--csv", table, "--target", "class", "--folds", "2", "--repeats", "1")
     line += ("--objective", "soft", "--set", "protocol.epochs=1", "--workers", "1")
     line += ("--out", tmp_path / "runs")
-    assert "has changed" not in marginctl(*line).err
+    assert "changed since" not in marginctl(*line).err
     first = records(tmp_path / "runs")
     table.write_text(table.read_text().replace("6,1,a", "6,1,b"))
     ran = marginctl(*line)
     assert ran.status == 0
-    assert "the data has changed since: flowers.csv (finished trials: 4): recomputing" in ran.err
+    assert (
+        "how they are read, changed since: flowers.csv (finished trials: 4): recomputing" in ran.err
+    )
     assert first.items() < records(tmp_path / "runs").items()
-    assert "has changed" not in marginctl(*line).err
+    assert "changed since" not in marginctl(*line).err
 
 
 @pytest.mark.parametrize("name", ["run.json", "metrics.jsonl"])
