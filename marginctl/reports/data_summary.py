@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from marginctl.data.images.content import is_refused
 from marginctl.utils.text import count_noun, join_names, shorten
 
 if TYPE_CHECKING:
@@ -55,5 +56,7 @@ def image_lines(summary: "ImageSummary", image_size: int | None = None) -> Itera
         sizes = low if low == high else f"{low} to {high} (median {median})"
         yield f"sizes: {sizes}" + (f", used at {image_size} x {image_size}" if image_size else "")
         yield "modes: " + ", ".join(f"{mode} ({n})" for mode, n in summary.modes.items())
-    yield from (f"not read: {s.count} ({s.reason}): {s.listed}" for s in summary.skipped)
+    for s in summary.skipped:
+        verb = "refused" if is_refused(s.reason) else "not read"
+        yield f"{verb}: {s.count} ({s.reason}): {s.listed}"
     yield from summary.remarks

@@ -3,7 +3,7 @@
 import numpy as np
 
 from marginctl.calibration.outputs import Outputs
-from marginctl.data.images.content import SkippedFiles
+from marginctl.data.images.content import DEEP, SkippedFiles
 from marginctl.data.images.summary import DuplicateCounts, ImageSummary, PartSummary
 from marginctl.reports.data_summary import image_lines, outputs_lines
 
@@ -22,7 +22,7 @@ def test_images():
     summary = ImageSummary(
         "images",
         {"train": PartSummary(7, {"cat": 4, "dog": 3}), "test": PartSummary(1, {})},
-        [SkippedFiles("text", 2, ["a.txt"]), SkippedFiles("hidden", 1, [".b"])],
+        [SkippedFiles("text", 2, ["a.txt"]), SkippedFiles(DEEP, 1, [".b"])],
         {"min": [3, 4], "median": [5, 6], "max": [7, 8]},
         {"RGB": 7, "L": 1},
         DuplicateCounts(),
@@ -34,7 +34,7 @@ def test_images():
         "sizes: 3 x 4 to 7 x 8 (median 5 x 6)",
         "modes: RGB (7), L (1)",
         "not read: 2 (text): a.txt and 1 more",
-        "not read: 1 (hidden): .b",
+        "refused: 1 (more than 8 bits a channel: convert it): .b",
         "1 image with transparency: composited on a white ground",
     ]
     assert list(image_lines(summary)) == lines
