@@ -71,7 +71,7 @@ class CVRuns:
             if (name := row_name(dataset, setting)) in names
         }
         grid = Grid(
-            list(settings) or datasets,
+            [*settings, *(name for name in datasets if name in names)],
             objectives,
             {} if self.grid else published,
             settings=settings,
@@ -217,7 +217,8 @@ class _Grouping:
             key: tuple[Any, ...] = (id(recipe), run.recipe_name)
             if key not in self._groups:
                 self._groups[key] = recipe, self._table(run.recipe_name, recipe)
-            setting = {name: getattr(recipe.protocol, name) for name in recipe.grid}
+            keys = () if run.result.objective in BASELINES else recipe.grid  # as `CVTrial.row`
+            setting = {name: getattr(recipe.protocol, name) for name in keys}
             return self._groups[key][1], row_name(run.cv_result.dataset, setting)
         result = run.training_result
         # another path may lead to the same network, and the same path to a retrained one

@@ -140,6 +140,19 @@ def test_a_fixed_split(marginctl, tmp_path):
     assert marginctl(*arguments, "--repeats", "1").status == 2
 
 
+def test_a_grid_and_its_report_have_the_same_rows(marginctl, mine, tmp_path):
+    ran = marginctl(
+        *("uci-cv", "--csv", mine, "--target", "kind", "--objective", "soft", "--no-tune"),
+        *("--set", "grid={class_weights: [none, balanced]}", "--set", "protocol.epochs=1"),
+        *("--folds", "2", "--repeats", "1", "--workers", "1", "--out", tmp_path / "r", "--json"),
+    )
+    (table,) = marginctl("report", tmp_path / "r", "--format", "json").json["tables"]
+    for key in ("cells", "baselines"):
+        expected = [(c["dataset"], c.get("setting"), c["mean"]) for c in ran.json[key]]
+        assert [(c["dataset"], c.get("setting"), c["mean"]) for c in table[key]] == expected
+    assert [c.get("setting") for c in table["baselines"]] == [None] * 3
+
+
 def test_own_data_beside_a_named_set(marginctl, mine, tmp_path, quick):
     ran = marginctl(
         *("uci-cv", "--dataset", "iris", "--csv", mine, "--target", "kind", "--objective", "soft"),
