@@ -252,7 +252,10 @@ def _cv_result(
     comparisons = compare.compare_folds(grid, baseline)
     by_place = _by_place(runs)
     verdicts = _verdicts(compared, by_place) if compared else {}
-    title = _title(runs.recipe, runs.paper, runs.table, _protocol(runs))
+    protocol = _protocol(runs)
+    if all(cell.fixed for cell in grid.cells.values()):  # there are no folds
+        protocol = {k: v for k, v in protocol.items() if k not in ("folds", "stratified")}
+    title = _title(runs.recipe, runs.paper, runs.table, protocol)
     options: dict[str, Any] = {"key": key, "title": title, "runs": by_place}
     if runs.paper is None and not runs.grid:
         answers = fold_answers(grid, comparisons)

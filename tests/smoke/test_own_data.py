@@ -133,6 +133,11 @@ def test_a_fixed_split(marginctl, tmp_path):
     record, loss = next(csv.DictReader(report.splitlines())), ran.json["cells"][0]["metrics"]
     assert float(record["log_loss_mean"]) == loss["log_loss"]["mean"]
     assert record["accuracy_mean"] == record["mean"]
+    shown = marginctl("report", tmp_path / "r").out
+    assert "repeats=3" in shown
+    assert "over the test rows of all initializations" in shown
+    assert "folds=" not in shown
+    assert "of all folds" not in shown
     assert [c["n"] for c in ran.json["cells"]] == [3, 3]
     test = ran.json["tests"][0]
     assert (test["test"], test["n"]) == ("paired test rows", 31)

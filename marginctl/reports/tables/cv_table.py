@@ -401,4 +401,5 @@ def _class_tables(grid: Grid, row: str) -> Iterator[Table]:
         for cell in cells
         for matrix in [np.array(cell.confusion)]
     ]
-    yield from class_tables(row, counts, best, "rows", "folds")
+    networks = "initializations" if cells and cells[0].fixed else "folds"
+    yield from class_tables(row, counts, best, "rows", networks)
