@@ -102,7 +102,8 @@ def read_train_test_tables(
     shared = joined.frame[~is_train].merge(joined.frame[is_train].drop_duplicates(), how="inner")
     if len(shared):
         rows = count_noun(len(shared), "row")
-        remarks.append(f"{rows} of the test file are also in the training file")
+        verb = "is" if len(shared) == 1 else "are"
+        remarks.append(f"{rows} of the test file {verb} also in the training file")
     remarks.append(f"{len(test_rows)} of the used rows are test rows")
     if dataset.groups is not None:
         in_test = np.isin(np.arange(dataset.num_rows), test_rows)
