@@ -42,8 +42,8 @@ def train_baseline(
     splits = stack.by_number
     tests, collapsed, all_probabilities = [], [], []
     choices: list[Choice] = []
-    with warnings.catch_warnings(), threadpool_limits(1):
-        warnings.simplefilter("ignore")  # of fits that do not converge, or lack a class
+    # of fits that do not converge, or lack a class
+    with warnings.catch_warnings(action="ignore"), threadpool_limits(1):
         for split in splits:
             probabilities, choice = _fit(stack, split)
             predicted = probabilities.argmax(1)

@@ -86,7 +86,7 @@ class DaskExecutor(StackExecutor):
         timeouts = {"distributed.comm.timeouts.connect": f"{CONNECT_TIMEOUT}s"}
         try:
             resolved = _resolve_address(address)
-            with _no_warnings(), config.set(timeouts):
+            with warnings.catch_warnings(action="ignore"), config.set(timeouts):
                 self._client = client(resolved, timeout=CONNECT_TIMEOUT, set_as_default=False)
         except Exception as error:  # a wrong file or another service may raise anything
             lines = str(error).strip().splitlines()
@@ -110,7 +110,8 @@ class DaskExecutor(StackExecutor):
         packed = pickle.dumps((stack, device, outputs))
         future: Future[Any] = Future()
         try:
-            with _no_warnings():
+            # of versions, which `train_on_worker` checks, and of large tasks
+            with warnings.catch_warnings(action="ignore"):
                 task = self._pool.submit(train_on_worker, numeric_environment(), packed)
         except Exception:  # of any kind: the scheduler is lost
             future.set_exception(CancelledError())
@@ -188,14 +189,6 @@ def _resolve_address(address_or_file: str) -> str:
     host, port = get_address_host_port(address)
     socket.create_connection((host, port), timeout=CONNECT_TIMEOUT).close()
     return str(address)
-
-
-@contextlib.contextmanager
-def _no_warnings() -> Iterator[None]:
-    """Hide dask's warnings: of versions, which `train_on_worker` checks, and of large tasks."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @contextlib.contextmanager

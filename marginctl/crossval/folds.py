@@ -63,8 +63,7 @@ def _group_folds(
 
     kind = StratifiedGroupKFold if stratified else GroupKFold
     rows = np.zeros(len(labels))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a class with fewer rows than folds
+    with warnings.catch_warnings(action="ignore"):  # of a class with fewer rows than folds
         for one in (kind, GroupKFold):
             split = one(folds, shuffle=True, random_state=random_state).split(rows, labels, groups)
             tests = [np.sort(test).astype(np.int64) for _, test in split]

@@ -39,10 +39,9 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
         return TunedStack(result, [trained], [])
     outer = stack.by_number
     scores = np.empty((len(tuning.candidates), len(outer)), np.int64)
-    groups = tuning.groups
     inner_networks = inner_splits(stack)
     tested = np.array([len(n.test) for n in inner_networks]).reshape(len(outer), -1).sum(1)
-    for group in groups:
+    for group in tuning.groups:
         splits = [replace(n, variant=v) for n in inner_networks for v in range(len(group))]
         inner = replace(candidate_stack(stack, group, splits), measured=False)
         result, _ = _train(inner, device, report_cost)
@@ -52,7 +51,7 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
 
     merged: dict[str, Any] = {}
     networks = []
-    for group in groups:
+    for group in tuning.groups:
         # in the order of a stack's results: by variant, then by network number
         positions = np.concatenate([np.flatnonzero(chosen == i) for i in group])
         if not len(positions):

@@ -270,12 +270,6 @@ def _training_cost(
     return protocol.epochs * math.ceil(rows / batch_size) * batch_seconds
 
 
-def _num_parameters(dataset: TabularDataset, protocol: Protocol) -> int:
-    widths = [num_inputs(dataset), *protocol.hidden]
-    layers = sum(a * b + b for a, b in itertools.pairwise(widths))
-    return layers + dataset.num_classes * widths[-1]
-
-
 def num_folds(dataset: TabularDataset, protocol: Protocol) -> int:
     """Return the folds of a repeat; a fixed test set counts as one."""
     return protocol.folds if dataset.fixed_test is None else 1
@@ -342,8 +336,10 @@ def _stack_ranges(
 
 def _trial_bytes(dataset: TabularDataset, protocol: Protocol) -> int:
     """Return the bytes of a trial's weights, gradients and two moments in float32."""
-    one_network = 4 * 4 * _num_parameters(dataset, protocol)
-    return num_folds(dataset, protocol) * protocol.repeats * one_network
+    widths = [num_inputs(dataset), *protocol.hidden]
+    parameters = sum(a * b + b for a, b in itertools.pairwise(widths))
+    parameters += dataset.num_classes * widths[-1]
+    return num_folds(dataset, protocol) * protocol.repeats * 4 * 4 * parameters
 
 
 def max_variants(dataset: TabularDataset, protocol: Protocol) -> int:

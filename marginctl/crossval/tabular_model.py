@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor
 
 from marginctl.crossval.executors import one_thread
 from marginctl.crossval.nested_cv import train_and_choose
@@ -23,13 +22,7 @@ from marginctl.objectives.functional import ObjectiveFunction
 from marginctl.objectives.parsing import ParsedObjective
 from marginctl.recipe.uci_cv import Protocol
 from marginctl.runs.base_record import Objective, Percent, parse_objective
-from marginctl.runs.model_file import (
-    ModelFile,
-    ModelRecord,
-    Tensors,
-    load_model_file,
-    save_model_file,
-)
+from marginctl.runs.model_file import ModelFile, ModelRecord, Tensors, save_model_file
 
 KIND = "table"
 BLOCK = 4096  # rows that are predicted at a time
@@ -81,10 +74,7 @@ class TabularModel:
     def columns(self) -> tuple[Column, ...]:
         return tuple(Column(c.name, tuple(c.categories)) for c in self.record.columns)
 
-    @cached_property
-    def _network(self) -> "_Network":
-        return _Network(self.record, self.tensors)
-
+    @torch.no_grad()
     def predict_proba(self, x: FloatArray) -> FloatArray:
         """Return (n, C) class probabilities: the softmax of the logits without margin.
 
@@ -93,55 +83,36 @@ class TabularModel:
         """
         record = self.record
         layout = Layout(record.numeric, record.missing, record.categories)
+        objective = ObjectiveFunction(parse_objective(record.objective).spec, len(record.classes))
+        tensors = {name: torch.as_tensor(value) for name, value in self.tensors.items()}
+        # nothing is trained: the gradients are never written
+        layers = hidden_layers(Protocol.model_validate(record.protocol), tensors, tensors, tensors)
+        weight, bias = tensors["class_weight"], tensors.get("class_bias")
         blocks = [np.zeros((0, len(record.classes)))]
         for first in range(0, len(x), BLOCK):
             inputs = expand_rows(x[first : first + BLOCK], self.columns, layout, np.nan)
-            blocks.append(self._network.probabilities(inputs - self.tensors["center"]))
+            centered = inputs - self.tensors["center"]
+            scaled = torch.as_tensor(centered, dtype=tensors["shift"].dtype)
+            scaled = (scaled - tensors["shift"]) * tensors["factor"]
+            features = torch.where(scaled.isnan(), tensors["fill"], scaled).unsqueeze(0)
+            for layer in layers:
+                features = layer.forward_eval(features)
+            logits = objective.logits(features, weight, tensors, bias)
+            blocks.append(logits[0].double().softmax(-1).numpy())
         return np.concatenate(blocks)
 
     def save(self, path: Path) -> None:
         save_model_file(path, KIND, self.record, self.tensors)
 
     @classmethod
-    def load(cls, path: Path) -> "TabularModel":
-        """Return the model of a file.
-
-        Raises:
-            RequestError: the file cannot be read, is corrupt, or holds no model of a table.
-        """
-        return cls.from_file(load_model_file(path))
-
-    @classmethod
     def from_file(cls, file: ModelFile) -> "TabularModel":
+        """Return the model of a file; RequestError: it is corrupt, or no model of a table."""
         model = cls(file.record(KIND, TabularRecord), file.tensors)
         try:
             model.predict_proba(np.full((1, len(model.columns)), np.nan))
         except MISMATCH_ERRORS as error:
             raise file.corrupt(f"its tensors do not fit: {str(error).splitlines()[0]}") from None
         return model
-
-
-class _Network:
-    def __init__(self, record: TabularRecord, tensors: Tensors) -> None:
-        spec = parse_objective(record.objective).spec
-        self._objective = ObjectiveFunction(spec, len(record.classes))
-        self._tensors = {name: torch.as_tensor(value) for name, value in tensors.items()}
-        # nothing is trained: the gradients are never written
-        arguments = (self._tensors, self._tensors, self._tensors)
-        self._layers = hidden_layers(Protocol.model_validate(record.protocol), *arguments)
-
-    @torch.no_grad()
-    def probabilities(self, centered: FloatArray) -> FloatArray:
-        """Return (n, C) probabilities for inputs less their `center`, NaN where missing."""
-        tensors = self._tensors
-        x = torch.as_tensor(centered, dtype=tensors["shift"].dtype)
-        x = (x - tensors["shift"]) * tensors["factor"]
-        features: Tensor = torch.where(x.isnan(), tensors["fill"], x).unsqueeze(0)
-        for layer in self._layers:
-            features = layer.forward_eval(features)
-        weight, bias = tensors["class_weight"], tensors.get("class_bias")
-        logits = self._objective.logits(features, weight, tensors, bias)
-        return logits[0].double().softmax(-1).numpy()
 
 
 def fit_model(

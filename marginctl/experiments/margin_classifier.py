@@ -18,6 +18,7 @@ from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.recipe.load import find_recipe, load_recipe
 from marginctl.recipe.uci_cv import Protocol, UciCvRecipe
 from marginctl.runs.base_record import parse_objective
+from marginctl.runs.model_file import load_model_file
 
 
 class MarginClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -116,7 +117,7 @@ class MarginClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             RequestError: the file cannot be read, is corrupt, or holds no model of a table.
         """
-        model = TabularModel.load(Path(path))
+        model = TabularModel.from_file(load_model_file(Path(path)))
         record = model.record
         classifier = cls(record.objective, tune=record.inner_accuracy is not None)
         classifier.model_ = model

@@ -56,8 +56,12 @@ def _replace(path: Path, data: bytes, *, sync: bool = True) -> None:
             file.close()  # Windows does not rename an open file
         os.chmod(name, stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644)
         os.replace(name, path)
-    if sync:
-        _sync_folder(path.parent)
+    if sync and os.name == "posix":  # the rename too
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @contextlib.contextmanager
@@ -209,15 +213,6 @@ def remove_stale_temporaries(folder: Path) -> None:
         with contextlib.suppress(OSError), stale.open("rb") as file:
             if _lock(file.fileno(), wait=False):
                 stale.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def write_error(path: Path, needed: int, error: OSError) -> str:

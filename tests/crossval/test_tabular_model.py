@@ -45,7 +45,7 @@ def test_probabilities_are_those_of_the_network_in_memory(tmp_path, data, object
     assert model.predict_proba(data.x) == pytest.approx(expected, abs=1e-6)
     assert expected.std(0).max() > 1e-4
     model.save(tmp_path / "m.safetensors")
-    loaded = TabularModel.load(tmp_path / "m.safetensors")
+    loaded = TabularModel.from_file(load_model_file(tmp_path / "m.safetensors"))
     assert loaded.record == model.record
     np.testing.assert_array_equal(loaded.predict_proba(data.x), model.predict_proba(data.x))
 
@@ -131,7 +131,7 @@ def test_tensors_that_do_not_fit_the_document_are_refused(tmp_path):
     for changed in (tensors, {**tensors, "weight1": np.zeros((1, 3, 3), np.float32)}):
         save_model_file(path, "table", model.record, changed)
         with pytest.raises(RequestError, match="a corrupt model"):
-            TabularModel.load(path)
+            TabularModel.from_file(load_model_file(path))
     save_model_file(path, "images", model.record, model.tensors)
     with pytest.raises(RequestError, match="a model of images: expected one of table"):
         TabularModel.from_file(load_model_file(path))

@@ -11,6 +11,7 @@ import pytest
 
 from marginctl.crossval.tabular_model import TabularModel
 from marginctl.data.tabular.custom import read_table
+from marginctl.runs.model_file import load_model_file
 
 pytestmark = pytest.mark.smoke
 
@@ -55,7 +56,7 @@ def test_another_process_predicts_the_probabilities_of_the_model(folder, tmp_pat
     assert [row["row"] for row in rows] == ["1", "2", "3"]
     # as the columns of the training table: width, height, colour (blue, green, red)
     x = np.array([[1.5, 2.25, 2], [np.nan, 0.75, np.nan], [-0.5, 1.125, np.nan]])
-    expected = TabularModel.load(folder / "m.safetensors").predict_proba(x)
+    expected = TabularModel.from_file(load_model_file(folder / "m.safetensors")).predict_proba(x)
     probabilities = [[float(row["p_A"]), float(row["p_B"])] for row in rows]
     assert np.allclose(probabilities, expected, atol=1e-6, rtol=0)
     assert [row["prediction"] for row in rows] == ["AB"[int(b > a)] for a, b in expected.tolist()]
@@ -70,7 +71,7 @@ def test_labels_give_the_accuracy_and_are_not_used(folder, marginctl, tmp_path):
     rows = list(csv.DictReader(output.open()))
     right = np.mean([row["prediction"] == "AB"[i % 2] for i, row in enumerate(rows)])
     assert f"accuracy {100 * right:.2f} % by column 'kind' (80 labelled rows)" in ran.err
-    model = TabularModel.load(folder / "m.safetensors")
+    model = TabularModel.from_file(load_model_file(folder / "m.safetensors"))
     expected = model.predict_proba(read_table(folder / "t.csv", "kind").x)
     document = marginctl("predict", folder / "m.safetensors", folder / "t.csv", "--json").json
     assert [p["probabilities"] for p in document["predictions"]] == expected.tolist()

@@ -93,8 +93,8 @@ def read_header(path: str) -> Header:
     from PIL import Image
 
     try:
-        with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about corrupt tags of intact images
+        # without warnings about corrupt tags of intact images
+        with open(path, "rb") as file, warnings.catch_warnings(action="ignore"):
             start = hashlib.sha256(file.read(HEAD_BYTES)).digest()
             image = Image.open(file, formats=image_formats())
             size, transparent = os.fstat(file.fileno()).st_size, image.has_transparency_data

@@ -304,17 +304,18 @@ def open_rgb(path: str | Path) -> "Image":
     """
     from PIL import Image, ImageOps
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about corrupt tags of intact images
-        with Image.open(path, formats=content.image_formats()) as image:
-            if content.is_deep(image.mode):
-                raise content.NotAnImageError(content.DEEP)
-            upright = ImageOps.exif_transpose(image)
-            if not upright.has_transparency_data:
-                return upright.convert("RGB")
-            colours = upright.convert("RGBA")
-            ground = Image.new("RGBA", colours.size, GROUND)
-            return Image.alpha_composite(ground, colours).convert("RGB")
+    with (
+        warnings.catch_warnings(action="ignore"),  # about corrupt tags of intact images
+        Image.open(path, formats=content.image_formats()) as image,
+    ):
+        if content.is_deep(image.mode):
+            raise content.NotAnImageError(content.DEEP)
+        upright = ImageOps.exif_transpose(image)
+        if not upright.has_transparency_data:
+            return upright.convert("RGB")
+        colours = upright.convert("RGBA")
+        ground = Image.new("RGBA", colours.size, GROUND)
+        return Image.alpha_composite(ground, colours).convert("RGB")
 
 
 def centre_square(image: "Image", image_size: int) -> "Image":

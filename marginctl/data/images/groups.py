@@ -100,8 +100,7 @@ def hold_out_groups(
     if number > 1:
         random_state = int(generator(seed, stream, "groups").integers(2**31))
         split = StratifiedGroupKFold(folds, shuffle=True, random_state=random_state)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a class with fewer images than folds
+        with warnings.catch_warnings(action="ignore"):  # of a class with fewer images than folds
             parts = list(split.split(np.zeros(len(labels)), labels, groups))
         for fit, held_out in parts if fraction <= 0.5 else [(b, a) for a, b in parts]:
             if len(held_out) and len(np.unique(labels[fit])) == len(np.unique(labels)):
