@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from marginctl.bench.timing import Context, Count, Result, Settings, interleave
 from marginctl.models.factory import create_backbone
@@ -12,7 +12,7 @@ from marginctl.objectives.least_squares import best_candidates, reconstruction_e
 from marginctl.objectives.module import Objective
 from marginctl.objectives.parsing import parse_preset
 from marginctl.papers import published_table
-from marginctl.recipe.fields import STRICT
+from marginctl.recipe.fields import Section
 from marginctl.utils.precision import DeviceConfig, device_config_for
 
 PAPER, TABLE = "temperature", "11"
@@ -20,9 +20,7 @@ PUBLISHED_COLUMNS = {"training step": "whole mini-batch", "errors": "error", "ar
 SEARCH_CALLS = 5  # per round, whose mean is taken: one is too short for the clock
 
 
-class Shape(BaseModel):
-    model_config = STRICT
-
+class Shape(Section):
     name: str  # the data set with these shapes, as the paper's table names it
     model: str
     image_size: Count

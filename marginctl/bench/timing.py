@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from marginctl.recipe.fields import STRICT
+from marginctl.recipe.fields import Section
 from marginctl.utils.device import synchronize
 
 FULL_RANGE = "lowest to highest"
@@ -19,10 +19,8 @@ CONFIDENCE = "95 % interval of the median"
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
-class Settings(BaseModel):
+class Settings(Section):
     """The settings of a benchmark, which `--rounds` and `--set` override."""
-
-    model_config = STRICT
 
     rounds: Count
 

@@ -100,7 +100,7 @@ def command(
     from marginctl.crossval.dask_executor import open_dask_executor
     from marginctl.experiments.request import Request
     from marginctl.experiments.uci_cv_session import prepare_uci_cv
-    from marginctl.experiments.uci_cv_trial import total_cost
+    from marginctl.experiments.uci_cv_trial import data_warnings, total_cost
     from marginctl.metrics.registry import check_metric
     from marginctl.objectives.parsing import parse
     from marginctl.papers import published_means
@@ -209,7 +209,7 @@ def command(
         with CvProgress(
             grid, total_cost(pending), len(session.trials), lambda: live_table(grid), quiet=quiet
         ) as progress:
-            for line in session.warnings:
+            for line in data_warnings(session.datasets, session.recipe.protocol):
                 progress.message(line)
             outcome = session.run(count, progress, cluster)
     comparison = compare_folds(grid, compared_with)

@@ -28,9 +28,7 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
     The training rows of every network are divided into inner folds; every candidate is trained on
     all but one of them and tested on that one, in turn. The candidate with most correct rows (the
     first of a tie) is trained on all training rows. Only that network sees the test fold.
-
-    Args:
-        report_cost: called with the cost of every finished epoch.
+    `report_cost` is called with the cost of every finished epoch.
     """
     started = time.perf_counter()
     tuning = stack.tuning

@@ -17,6 +17,7 @@ from marginctl.recipe.uci_cv import Protocol, SearchSpace, Tune, UciCvRecipe
 # The keys in which the networks of one stack may differ: they take the same steps, each at its
 # own learning rate.
 VARIANT_KEYS = frozenset({"lr", "momentum", "weight_decay"})
+STACK_KEYS = frozenset(Protocol.model_fields) - VARIANT_KEYS  # those in which they agree
 MAX_SETTINGS = 10_000_000  # of a grid: their numbers alone fit into memory
 
 
@@ -82,7 +83,7 @@ class Grid:
         all_indices = np.arange(self.size)
         if self._space.settings is None:
             return all_indices
-        group = self.group_ids(all_indices, exclude=VARIANT_KEYS)
+        group = self.group_ids(all_indices, STACK_KEYS)
         shuffled = list(range(int(group[-1]) + 1))
         random.Random(self._space.seed).shuffle(shuffled)
         rank = np.empty(len(shuffled), np.int64)
@@ -92,25 +93,19 @@ class Grid:
 
     def stackable_groups(self, indices: IntArray) -> list[IntArray]:
         """Group the indices of settings that can share a stack, in the order of the first."""
-        group = self.group_ids(indices, exclude=VARIANT_KEYS)
+        group = self.group_ids(indices, STACK_KEYS)
         by_group = np.argsort(group, kind="stable")
         edges = np.flatnonzero(np.diff(group[by_group])) + 1
         groups: list[IntArray] = np.split(indices[by_group], edges)
         return sorted(groups, key=lambda members: int(members[0])) if len(indices) else []
 
-    def group_ids(
-        self,
-        indices: IntArray,
-        *,
-        include: Collection[str] = tuple(Protocol.model_fields),
-        exclude: Collection[str] = (),
-    ) -> IntArray:
-        """Return (n,) ids, equal for settings that agree in the included keys."""
+    def group_ids(self, indices: IntArray, keys: Collection[str]) -> IntArray:
+        """Return (n,) ids, equal for settings that agree in these keys."""
         ids = np.zeros(len(indices), np.int64)
         stride = self.size
         for key, values in self._space.protocol.items():
             stride //= len(values)
-            if key in include and key not in exclude:
+            if key in keys:
                 ids = ids * len(values) + indices // stride % len(values)
         return ids
 

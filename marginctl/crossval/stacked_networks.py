@@ -149,7 +149,6 @@ class _Views:
 
     layers: list[StackedLayer]
     weights: Tensors
-    gradients: Tensors
     state: Tensors
 
 
@@ -233,7 +232,7 @@ class StackedNetworks:
                 for tensors in (self.weights, self.gradients, self.state, self.running)
             )
             layers = hidden_layers(self.stack.protocol, weights, gradients, running)
-            self._views[count] = _Views(layers, weights, gradients, state)
+            self._views[count] = _Views(layers, weights, state)
         return self._views[count]
 
     def _schedule_values(self) -> Tensors:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -150,7 +150,8 @@ def _other_data(
     """
     name = check_image_set_name(name)
     modes = loading_modes(name)
-    load = "stream" if trained.streamed and "stream" in modes else None
+    streams = trained.streamed and "stream" in modes
+    load: Literal["stream"] | None = "stream" if streams else None
     folders = [
         os.path.realpath(resolve_path(path.removeprefix(FOLDER_PREFIX), data_dir))
         for path in (name, trained.name)

@@ -78,10 +78,8 @@ def _mean_kappa(folder: str) -> float:
         )
     kappas, cells = [], set()
     for path in folders:
-        if (
-            parse_objective(find_run.load_run_info(path).objective).spec.scale.kind
-            != "least-squares"
-        ):
+        objective = parse_objective(find_run.load_run_info(path).objective)
+        if objective.spec.scale.kind != "least-squares":
             continue
         try:
             _, result = find_run.load_trained_run(path)

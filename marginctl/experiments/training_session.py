@@ -167,8 +167,7 @@ def session_fields(
 ) -> dict[str, Any]:
     """Load and check the images of a recipe; return the fields of its session.
 
-    Args:
-        source_key: of the recipe, which names the source model; for messages.
+    The key `source_key` of the recipe names the source model.
     """
     device, data_folder = request.resolve_device(), request.data_folder
     settings = recipe.settings()

@@ -55,10 +55,7 @@ HEADER = ("image", "label", "predicted", "probability")  # of predictions.csv
 class TransferTrial(Trial):
     """One network on other images. `objective` is that of the new classifier."""
 
-    @property
-    def transfer(self) -> TransferRecipe:
-        assert isinstance(self.recipe, TransferRecipe)
-        return self.recipe
+    recipe: TransferRecipe
 
     @property
     def source(self) -> SourceModel:
@@ -67,12 +64,12 @@ class TransferTrial(Trial):
 
     @property
     def is_probe(self) -> bool:
-        return self.transfer.method == "probe"
+        return self.recipe.method == "probe"
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """All that the result depends on; a probe depends on no optimizer or augmentation."""
-        recipe = self.transfer
+        recipe = self.recipe
         if not self.is_probe:
             return super().identity | {"method": recipe.method}
         return {
@@ -96,11 +93,11 @@ class TransferTrial(Trial):
     def row(self) -> str:
         """Data, method and source model, and the other values of the grid."""
         values = grid_text(self.setting, ("data.name", "method"))
-        return f"{self.recipe.data.name}, {self.transfer.method} of {self.source.row}{values}"
+        return f"{self.recipe.data.name}, {self.recipe.method} of {self.source.row}{values}"
 
     @property
     def is_baseline(self) -> bool:
-        return self.is_probe and self.transfer.adds_probe
+        return self.is_probe and self.recipe.adds_probe
 
     def is_validated(self, images: ImageDataset) -> bool:
         return self.is_probe or super().is_validated(images)
@@ -152,14 +149,14 @@ class TransferSession(Session):
             context.callback.message(line)
         if trial.is_probe:
             return self._run_probe(trial, run_dir, context)
-        extra = {"method": trial.transfer.method, "probe": None}
+        extra = {"method": trial.recipe.method, "probe": None}
         return run_trial(trial, self.images[trial.data], run_dir, context, extra)
 
     def _run_probe(
         self, trial: TransferTrial, run_dir: RunDir, context: TrialContext
     ) -> TransferResult:
         started = time.perf_counter()
-        images, recipe = self.images[trial.data], trial.transfer
+        images, recipe = self.images[trial.data], trial.recipe
 
         def check() -> None:
             number = context.signals.received
@@ -240,7 +237,7 @@ class TransferSession(Session):
             images.train_y,
             images.test_y,
             images.num_classes,
-            trial.transfer.probe,
+            trial.recipe.probe,
             trial.seed,
             check,
             images.groups,
@@ -278,7 +275,7 @@ class TransferSession(Session):
         for trial in self.trials:
             assert isinstance(trial, TransferTrial)
             source = trial.source
-            columns: tuple[Any, ...] = (trial.recipe.data.name, trial.transfer.method, source.row)
+            columns: tuple[Any, ...] = (trial.recipe.data.name, trial.recipe.method, source.row)
             columns += (source.trained_with, source.seed, trial.seed)
             rows += [(*columns, *row) for row in self.predictions(trial)]
         write_output(path, csv_text(rows))
@@ -294,7 +291,7 @@ class TransferSession(Session):
             return list(csv.reader(lines))[1:]
         run = predict_run(folder, None, "last", self.data_dir, self.device)
         logits = run.predictions.logits.numpy()
-        rows = prediction_rows(trial.transfer.data, run.images, self.data_dir, logits)
+        rows = prediction_rows(trial.recipe.data, run.images, self.data_dir, logits)
         return [list(map(str, row)) for row in rows][1:]
 
 

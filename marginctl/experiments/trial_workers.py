@@ -152,7 +152,6 @@ def worker_count(session: Session, pending: Sequence[Trial], requested: int | No
     """Return the number of worker processes; 0 where the trials run in this process.
 
     Args:
-        pending: the unfinished trials.
         requested: the value of `--workers`; None for one per core or GPU, if the trials take longer
             than workers take to start.
     """

@@ -45,11 +45,6 @@ class UciCvSession:
     files: frozenset[str] = frozenset()  # that each trial must have besides its result
 
     @property
-    def warnings(self) -> list[str]:
-        """A line for each data set with very small classes."""
-        return uci_cv_trial.data_warnings(self.datasets, self.recipe.protocol)
-
-    @property
     def rows(self) -> dict[str, uci_cv_trial.CVTrial]:
         """The rows of a grid's table, each with one of its trials."""
         rows: dict[str, uci_cv_trial.CVTrial] = {}

@@ -30,8 +30,6 @@ TYPE_NAMES = {  # pydantic's phrase -> ours
     "a valid boolean": "true or false",
 }
 T = TypeVar("T")
-# a docstring below a field is its description
-STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
 
 
 def _learning_rate(value: Any) -> float | Schedule:
@@ -55,10 +53,17 @@ Paper = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,40}$")]
 PaperTable = Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]{1,20}$")]
 
 
-class About(BaseModel):
-    """What `recipes list` shows of a recipe; it changes no result."""
+class Section(BaseModel):
+    """A mapping of known keys, such as a section of a recipe."""
 
-    model_config = STRICT
+    # a docstring below a field is its description
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
+    )
+
+
+class About(Section):
+    """What `recipes list` shows of a recipe; it changes no result."""
 
     data: str = ""
     cost: str = ""

@@ -2,20 +2,18 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from marginctl.data.images import registry
 from marginctl.data.images.resizing import CENTER, SQUARE, Resizing
-from marginctl.recipe.fields import STRICT, map_all
+from marginctl.recipe.fields import Section, map_all
 
 _IN_MEMORY_AUGMENTS = ("none", "flip", "random-crop", "random-crop-flip", "reflect-crop-flip")
 _STREAMED_AUGMENTS = ("none", "flip", "random-crop-flip", "random-resized-crop-flip", "imagenet")
 
 
-class ImageData(BaseModel):
+class ImageData(Section):
     """The images to train and test on."""
-
-    model_config = STRICT
 
     name: str = "digits"
     """an image data set, folder:PATH or list:PATH"""

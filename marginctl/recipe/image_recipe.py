@@ -47,10 +47,8 @@ Blocks = Annotated[
 ]
 
 
-class Optim(BaseModel):
+class Optim(fields.Section):
     """The optimizer. The defaults are ours."""
-
-    model_config = fields.STRICT
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: fields.LearningRate = parse_learning_rate("cosine(end=0,start=0.1)")
@@ -71,10 +69,8 @@ class Optim(BaseModel):
         return self
 
 
-class Training(BaseModel):
+class Training(fields.Section):
     """Epochs, batches, precision and evaluation. The defaults are ours."""
-
-    model_config = fields.STRICT
 
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 10
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 128
@@ -132,23 +128,20 @@ class Training(BaseModel):
         return self
 
 
-class RateTuning(BaseModel):
+class RateTuning(fields.Section):
     """The candidates that every objective chooses from on the validation part of each trial.
 
     Each of `rates` is one candidate, and the values of the objective's own options are spread over
     the rates: see `objectives.tuning`.
     """
 
-    model_config = fields.STRICT
-
     rates: Annotated[fields.PositiveNumbers | None, Field(min_length=1, max_length=11)] = None
     """learning rates; default: 11 of the optimizer"""
 
 
-class ImageRecipe(BaseModel):
+class ImageRecipe(fields.Section):
     """The fields that the recipes of all image tasks share."""
 
-    model_config = fields.STRICT
     minimal: ClassVar[Mapping[str, Any]] = {}  # the required keys of a recipe
     grid_keys: ClassVar[Sequence[str]] = ("model",)  # besides the keys of the sections
 
@@ -161,9 +154,9 @@ class ImageRecipe(BaseModel):
     objectives: Objectives
     optim: Optim = Optim()
     train: Training = Training()
-    seeds: fields.Seeds = [0]
+    seeds: fields.Seeds = Field(default=[0])
     tune: RateTuning | None = None
-    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
+    grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default={})
     """dotted keys such as data.subset_fraction, each with its values"""
 
     @field_validator("objectives", mode="before")

@@ -8,19 +8,17 @@ from pydantic import BaseModel, Field, field_validator
 from marginctl.data.images.registry import parse_ood_name
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
-from marginctl.recipe.fields import STRICT, LearningRate, map_all
+from marginctl.recipe.fields import LearningRate, Section, map_all
 from marginctl.recipe.image_recipe import ImageRecipe, Objectives, Sampling
 
 
-class SecondStage(BaseModel):
+class SecondStage(Section):
     """Classifier retraining: the second stage of a long-tailed training (Temperature, Table 8).
 
     Settings that are left out are those of the first stage. The backbone is frozen, statistics of
     batch normalisation included, and the seed draws a new classifier, as usual for long tails
     (cRT in Kang et al. 2020); the paper's text available to us says only "2nd".
     """
-
-    model_config = STRICT
 
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 30
     sampling: Sampling = "class-balanced"

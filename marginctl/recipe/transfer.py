@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from marginctl.data.images.resizing import CENTER, Resizing
 from marginctl.models.registry import ModelSpec
@@ -11,7 +11,7 @@ from marginctl.objectives.parsing import parse
 from marginctl.objectives.parts import scale_source
 from marginctl.objectives.schedules import parse_learning_rate
 from marginctl.recipe import image_recipe
-from marginctl.recipe.fields import STRICT, Distinct, LearningRate, PositiveNumbers
+from marginctl.recipe.fields import Distinct, LearningRate, PositiveNumbers, Section
 from marginctl.recipe.image_data import ImageData
 
 Method = Literal["probe", "fine-tune"]
@@ -20,14 +20,12 @@ Method = Literal["probe", "fine-tune"]
 L2_PENALTIES = (10.0, 1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 
 
-class Probe(BaseModel):
+class Probe(Section):
     """A linear probe. The paper names L-BFGS (Section 7); all else is ours."""
-
-    model_config = STRICT
 
     features: Literal["standardised", "unit", "raw"] = "standardised"
     """standardised: by mean and deviation of the training part; unit: of length 1"""
-    l2_penalties: Annotated[PositiveNumbers, Field(min_length=1, max_length=100)] = [*L2_PENALTIES]
+    l2_penalties: PositiveNumbers = Field(default=[*L2_PENALTIES], min_length=1, max_length=100)
     """penalties to choose from"""
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """fraction of the training part that chooses the penalty"""

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     Field,
     ValidationError,
@@ -50,15 +49,13 @@ def _numbered_objective(value: Any) -> ParsedObjective:
     return objective
 
 
-class Protocol(BaseModel):
+class Protocol(fields.Section):
     """Training and cross-validation of every network of a `uci-cv` recipe.
 
     The defaults are ours: the ArcGrad paper gives only the folds and the repeats.
     """
 
-    model_config = fields.STRICT
-
-    hidden: Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(max_length=100)] = [10, 10]
+    hidden: list[Annotated[int, Field(ge=1, le=65536)]] = Field(default=[10, 10], max_length=100)
     """widths of the hidden layers, each with ReLU"""
     linear_last_hidden: bool = False
     """no ReLU after the last hidden layer"""
@@ -86,23 +83,19 @@ class Protocol(BaseModel):
 ProtocolGrid = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
-class SearchRound(BaseModel):
+class SearchRound(fields.Section):
     """A round of a search: runs the remaining settings and keeps the nearest ones."""
-
-    model_config = fields.STRICT
 
     repeats: Annotated[int, Field(ge=1, le=100_000)]
     keep: Annotated[int, Field(ge=1, le=10_000)]
 
 
-class SearchSpace(BaseModel):
+class SearchSpace(fields.Section):
     """A grid of protocols, and alternatives of the objectives."""
-
-    model_config = fields.STRICT
 
     protocol: Annotated[ProtocolGrid, Field(min_length=1)]
     """keys of the protocol, each with its values"""
-    options: dict[str, Annotated[list[ParsedObjective], Field(min_length=1)]] = {}
+    options: dict[str, Annotated[list[ParsedObjective], Field(min_length=1)]] = Field(default={})
     """objectives, each with alternatives that stand for it"""
     settings: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """number of settings to draw; default: all"""
@@ -155,7 +148,7 @@ def _validated_grid(grid: dict[str, list[Any]], where: str) -> dict[str, list[An
 class Search(SearchSpace):
     """The search of `uci-cv --search` for the protocol of a published table."""
 
-    rounds: Annotated[list[SearchRound], Field(min_length=1)] = [SearchRound(repeats=1, keep=1)]
+    rounds: list[SearchRound] = Field(default=[SearchRound(repeats=1, keep=1)], min_length=1)
     nearest_by: Literal["points", "effects", "stds"] = "points"
     """compared with the table: means, effects of methods, standard deviations"""
 
@@ -193,10 +186,8 @@ class Tune(SearchSpace):
         return self
 
 
-class UciCvRecipe(BaseModel):
+class UciCvRecipe(fields.Section):
     """A cross-validation of objectives on data sets: what `marginctl uci-cv` runs."""
-
-    model_config = fields.STRICT
 
     paper: fields.Paper | None = None
     table: fields.PaperTable | None = None
@@ -204,15 +195,15 @@ class UciCvRecipe(BaseModel):
     task: Literal["uci-cv"]
     datasets: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     objectives: Annotated[list[ParsedObjective], Field(min_length=1)]
-    untuned_objectives: list[ParsedObjective] = []
+    untuned_objectives: list[ParsedObjective] = Field(default=[])
     """objectives in place of these without tuning; default: the same"""
-    baselines: Annotated[list[BaselineName], fields.Distinct] = []
+    baselines: Annotated[list[BaselineName], fields.Distinct] = Field(default=[])
     """scikit-learn classifiers to run on the same folds"""
     protocol: Protocol = Protocol()
-    seeds: fields.Seeds = [0]
+    seeds: fields.Seeds = Field(default=[0])
     search: Search | None = None
     tune: Tune | None = None
-    grid: ProtocolGrid = {}
+    grid: ProtocolGrid = Field(default={})
     """keys of the protocol, each with its values; a row for every setting"""
     figure: Literal["accuracy", "angles"] = "accuracy"
     """the curves that --figure plots over the grid"""

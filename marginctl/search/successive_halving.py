@@ -17,7 +17,7 @@ import numpy as np
 
 from marginctl.crossval.dask_executor import DaskExecutor
 from marginctl.crossval.executors import ProcessExecutor
-from marginctl.crossval.search_space import VARIANT_KEYS, Grid, Setting, column_alternatives
+from marginctl.crossval.search_space import STACK_KEYS, Grid, Setting, column_alternatives
 from marginctl.crossval.stack import (
     COST_KEYS,
     group_stackable,
@@ -323,9 +323,9 @@ def plan(session: UciCvSession, workers: int) -> SearchPlan:
 
 def _count_kinds(grid: Grid, indices: IntArray) -> Counter[tuple[int, int]]:
     """Count the stackable groups by cost and size: (index of an example, size) -> groups."""
-    group = grid.group_ids(indices, exclude=VARIANT_KEYS)
+    group = grid.group_ids(indices, STACK_KEYS)
     _, first, sizes = np.unique(group, return_index=True, return_counts=True)
-    cost = grid.group_ids(indices[first], include=COST_KEYS)
+    cost = grid.group_ids(indices[first], COST_KEYS)
     examples: dict[int, int] = {}
     for key, index in zip(cost.tolist(), indices[first].tolist(), strict=True):
         examples.setdefault(key, index)

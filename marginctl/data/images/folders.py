@@ -3,6 +3,7 @@
 import os
 import unicodedata
 import warnings
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +47,7 @@ class FolderScan:
 
     root: Path
     # by reason, the paths of files, relative to the root
-    skipped: dict[str, list[str]] = field(default_factory=dict)
+    skipped: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def images_by_class(self, part: str = "") -> ClassFiles:
         """Return the images of each class folder of a part, at any depth below that folder.
@@ -87,7 +88,7 @@ class FolderScan:
             inner = pending.pop()
             real = os.path.realpath(os.path.join(self.root, inner))
             if real in read:
-                self._skip(LOOP, inner)
+                self.skipped[LOOP].append(inner)
                 continue
             read.add(real)
             folders, files = self._entries(inner)
@@ -102,12 +103,13 @@ class FolderScan:
             if reason is None:
                 images.append(path)
             else:
-                self._skip(reason, path)
+                self.skipped[reason].append(path)
         return images
 
     def _skip_outside(self, files: Sequence[str]) -> None:
         for path in files:
-            self._skip(content.pass_over_reason(os.path.join(self.root, path)) or OUTSIDE, path)
+            reason = content.pass_over_reason(os.path.join(self.root, path))
+            self.skipped[reason or OUTSIDE].append(path)
 
     def _entries(self, folder: str) -> tuple[list[str], list[str]]:
         """Return the sub-folders and the files of a folder; others are passed over."""
@@ -119,20 +121,17 @@ class FolderScan:
         for entry in entries:
             path, link = prefix + entry.name, entry.is_symlink()
             if entry.name.startswith("."):
-                self._skip(HIDDEN, path)
+                self.skipped[HIDDEN].append(path)
             elif os.path.isdir(entry.path) if link else entry.is_dir():
                 if entry.name == MACOSX:
-                    self._skip(MACOSX, path)
+                    self.skipped[MACOSX].append(path)
                 else:
                     folders.append(path)
             elif os.path.isfile(entry.path) if link else entry.is_file():
                 files.append(path)
             else:
-                self._skip(DANGLING if link else NO_FILE, path)
+                self.skipped[DANGLING if link else NO_FILE].append(path)
         return folders, files
-
-    def _skip(self, reason: str, path: str) -> None:
-        self.skipped.setdefault(reason, []).append(path)
 
 
 def has_validation_folder(name: str, root: Path) -> bool:
