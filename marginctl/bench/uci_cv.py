@@ -125,7 +125,7 @@ def _time_dataset(
 
 
 def _train_stacks(stacks: list[Stack], pool: ProcessExecutor) -> None:
-    for future in [pool.submit(stack, "cpu") for stack in stacks]:
+    for future in [pool.submit(stack, "cpu", frozenset()) for stack in stacks]:
         future.result()
 
 

@@ -148,7 +148,7 @@ def command(
     session = prepare_uci_cv(
         Request(recipe, options, set_ or [], data_dir, out, device, tune),
         tables,
-        outputs,
+        frozenset(outputs),
         offline=offline or dry_run,
         on_fetch=lambda line: None if quiet else log_lines([line]),
     )

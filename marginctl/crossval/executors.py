@@ -192,9 +192,7 @@ class ProcessExecutor(StackExecutor):
         shared = (self._cost, self._cancelled)
         self._pool = ProcessPoolExecutor(workers, context, _start_worker, shared)
 
-    def submit(
-        self, stack: Stack, device: str, outputs: frozenset[str] = frozenset()
-    ) -> "Future[Any]":
+    def submit(self, stack: Stack, device: str, outputs: frozenset[str]) -> "Future[Any]":
         try:
             return self._pool.submit(_train_in_worker, stack, device, outputs)
         except BrokenProcessPool as error:

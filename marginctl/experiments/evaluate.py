@@ -16,10 +16,9 @@ from marginctl.data.images.summary import ImageSummary, inspect_image_set
 from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 from marginctl.experiments.checks import load_recipe_images, recipe_groups
-from marginctl.experiments.find_run import LoadedCheckpoint, load_checkpoint
+from marginctl.experiments.find_run import load_checkpoint
 from marginctl.experiments.source_scale import resolved_spec
 from marginctl.metrics.detection import detection_metrics
-from marginctl.models.backbone import Backbone
 from marginctl.models.factory import create_backbone
 from marginctl.models.state_dicts import check_shapes
 from marginctl.recipe.image_data import ImageData
@@ -29,7 +28,7 @@ from marginctl.training.ood_evaluation import InputFormat, predict_ood
 from marginctl.training.pair_evaluation import PairSimilarities, pair_similarities
 from marginctl.training.trainer import MISMATCH_ERRORS, DivergedError, Predictions, Trainer
 from marginctl.utils.distributed import World
-from marginctl.utils.precision import DeviceConfig, device_config_for
+from marginctl.utils.precision import device_config_for
 
 PAIR_HEADING = ("pairs", "line", "first", "second", "same", "cosine", "fold")
 OnSummary = Callable[[str, ImageSummary], None]  # with the name of the images
@@ -202,7 +201,16 @@ def verify(
     image_size, resizing = loaded.state["image_size"], recipe.data.test_resizing
     input_format = InputFormat(len(mean), image_size, mean, std, resizing)
     device_config = device_config_for(device, recipe.train.precision)
-    backbone = _loaded_backbone(loaded, input_format, device_config)
+    backbone, weights = create_backbone(recipe.model, len(mean), image_size), loaded.state["model"]
+    try:
+        check_shapes(backbone, weights)
+        backbone.load_state_dict(weights)
+    except MISMATCH_ERRORS as error:
+        raise RequestError(
+            f"{loaded.file}: holds another network than {recipe.model} "
+            f"({str(error).splitlines()[0]}): train it again"
+        ) from None
+    backbone.eval().to(device_config.device).to(memory_format=device_config.memory_format)
 
     def extract(x: Tensor) -> Tensor:
         with device_config.autocast():
@@ -227,20 +235,3 @@ def pairs_title(document: dict[str, Any]) -> str:
         f"{document['model']} with {document['objective']}: {document['score']}, "
         f"{document['embedding']} numbers ({document['checkpoint']}, step {document['step']})"
     )
-
-
-def _loaded_backbone(
-    loaded: LoadedCheckpoint, input_format: InputFormat, device_config: DeviceConfig
-) -> Backbone:
-    model, weights = loaded.recipe.model, loaded.state["model"]
-    backbone = create_backbone(model, input_format.channels, input_format.image_size)
-    try:
-        check_shapes(backbone, weights)
-        backbone.load_state_dict(weights)
-    except MISMATCH_ERRORS as error:
-        reason = str(error).splitlines()[0]
-        raise RequestError(
-            f"{loaded.file}: holds another network than {model} ({reason}): train it again"
-        ) from None
-    backbone = backbone.eval().to(device_config.device)
-    return backbone.to(memory_format=device_config.memory_format)

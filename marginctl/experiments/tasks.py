@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from marginctl.errors import RequestError
-from marginctl.recipe.load import RecipeFile, read_document, shipped_recipes, validate
+from marginctl.recipe.load import Options, RecipeFile, read_document, shipped_recipes, validate
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -65,10 +65,7 @@ def find_task(name: str) -> Task:
 
 
 def load_task_recipe(
-    recipe: RecipeFile,
-    schema: type[R],
-    overrides: Iterable[str] = (),
-    options: Mapping[str, tuple[str, Any]] | None = None,
+    recipe: RecipeFile, schema: type[R], overrides: Iterable[str], options: Options
 ) -> R:
     """Read and validate a recipe of one task, as `recipe.load.validate`."""
     document = read_document(recipe)

@@ -153,7 +153,7 @@ class UciCvSession:
 def prepare_uci_cv(
     request: Request,
     csv_datasets: Sequence[TabularDataset],
-    files: Iterable[str],
+    files: frozenset[str],
     *,
     offline: bool,
     on_fetch: Callable[[str], None],
@@ -207,14 +207,7 @@ def prepare_uci_cv(
 
             check_plugin_parts(spec, 3)
     return UciCvSession(
-        run_folder,
-        recipe,
-        datasets,
-        skipped,
-        trials,
-        request.out / run_folder,
-        device,
-        frozenset(files),
+        run_folder, recipe, datasets, skipped, trials, request.out / run_folder, device, files
     )
 
 

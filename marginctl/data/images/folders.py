@@ -262,11 +262,7 @@ def _check_classes(label: str, folder: Path, classes: ClassFiles) -> None:
 
 
 def split_classes(
-    label: str,
-    root: Path,
-    classes: ClassFiles,
-    fraction: float | None,
-    groups: ImageGroups | None = None,
+    label: str, root: Path, classes: ClassFiles, fraction: float | None, groups: ImageGroups | None
 ) -> tuple[ClassFiles, ClassFiles]:
     """Split the images of each class; a class of two images or more is in both splits.
 

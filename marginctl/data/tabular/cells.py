@@ -376,9 +376,7 @@ def _is_plain(lines: list[str], separator: str) -> bool:
     return len({line.count(separator) for line in lines}) == 1
 
 
-def _read_plain(
-    lines: list[str], above: int, separator: str, texts: Sequence[int] = ()
-) -> pd.DataFrame:
+def _read_plain(lines: list[str], above: int, separator: str, texts: Sequence[int]) -> pd.DataFrame:
     """Return the rows of a plain file with columns 0, 1, ...: numbers, and the given ones as text.
 
     pandas does this five times as fast as Python's reader.
