@@ -15,7 +15,7 @@ from marginctl.experiments.training_trial import Trial
 from marginctl.experiments.transfer_session import TransferSession, TransferTrial
 from marginctl.experiments.tuned_trial import tuning_cost
 from marginctl.metrics.long_tail import class_groups
-from marginctl.models.operations import forward_operations
+from marginctl.models.stages import forward_operations
 from marginctl.objectives.parts import with_scale_value
 from marginctl.recipe.image_recipe import MAX_DIAGNOSED
 from marginctl.training.resource_errors import is_out_of_memory

@@ -21,7 +21,7 @@ from marginctl.experiments.source_model import check_source_model, load_initial_
 from marginctl.experiments.source_scale import scales_from_folders
 from marginctl.experiments.training_trial import Trial, expand_trials
 from marginctl.experiments.tuned_trial import run_trial, tuning_cost
-from marginctl.models.operations import forward_operations
+from marginctl.models.stages import forward_operations
 from marginctl.objectives.functional import check_plugin_parts
 from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.recipe.load import RecipeFile

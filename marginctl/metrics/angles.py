@@ -95,8 +95,7 @@ def target_angles(features: NDArray[Any], labels: IntArray, weights: NDArray[Any
 
 
 _REASONS = {
-    "w_inter": "fewer than two classes with a weight",
-    "w_inter_nearest": "fewer than two classes with a weight",
+    **dict.fromkeys(("w_inter", "w_inter_nearest"), "fewer than two classes with a weight"),
     "c_inter_centers": "fewer than two classes with a center",
     "c_inter_centers_nearest": "fewer than two classes with a center",
     "c_inter_weights": "fewer than two classes with a center and a weight",

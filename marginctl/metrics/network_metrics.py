@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from marginctl.metrics import accuracy, angles, classification, scoring_rules
+from marginctl.metrics import accuracy, angles, scoring_rules
 from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.calibration_error import reliability
 from marginctl.metrics.detection import Outputs
@@ -27,14 +27,14 @@ def fold_metrics(logits: FloatArray, labels: IntArray) -> dict[str, float | None
     outputs: dict[str, Any] = dict.fromkeys(("features", "logits", "similarities"), logits)
     outputs["labels"] = labels
     values: dict[str, float | None] = {
-        "balanced_accuracy": classification.balanced_accuracy(**outputs),
-        "macro_f1": classification.macro_f1(**outputs),
+        "balanced_accuracy": accuracy.balanced_accuracy(**outputs),
+        "macro_f1": accuracy.macro_f1(**outputs),
         **dict.fromkeys(("auroc", "log_loss", "ece")),
     }
     if not np.isfinite(logits).all():
         return values
     if (np.bincount(labels, minlength=logits.shape[1]) > 0).all():
-        values["auroc"] = classification.auroc(**outputs)
+        values["auroc"] = accuracy.auroc(**outputs)
     log_loss = scoring_rules.nll(logits, labels)
     values["log_loss"] = log_loss if np.isfinite(log_loss) else None
     values["ece"] = reliability(scoring_rules.softmax(logits), labels).ece

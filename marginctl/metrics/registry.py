@@ -86,7 +86,7 @@ class Metric:
         return [v for record in records if (v := self.value(record)) is not None]
 
 
-_CLASSIFICATION = "marginctl.metrics.classification"
+_FUNCTIONS = "marginctl.metrics.accuracy"
 _DETECTION = ("evaluation", "detection")
 _PAIRS = ("evaluation", "verification", ANY)
 # -In, -Out: the positive class; in are the in-distribution or the correctly classified images
@@ -145,10 +145,10 @@ _BUILTIN = [
         "balanced_accuracy",
         "balanced accuracy",
         "%",
-        function=f"{_CLASSIFICATION}:balanced_accuracy",
+        function=f"{_FUNCTIONS}:balanced_accuracy",
     ),
-    _classification("macro_f1", "macro-F1", decimals=3, function=f"{_CLASSIFICATION}:macro_f1"),
-    _classification("auroc", "AUROC", decimals=3, function=f"{_CLASSIFICATION}:auroc"),
+    _classification("macro_f1", "macro-F1", decimals=3, function=f"{_FUNCTIONS}:macro_f1"),
+    _classification("auroc", "AUROC", decimals=3, function=f"{_FUNCTIONS}:auroc"),
     _calibration("ece", "ECE", "%", path=("evaluation", "calibration", "ece"), factor=100.0),
     _calibration("mce", "MCE", "%", path=("evaluation", "calibration", "mce"), factor=100.0),
     _calibration("nll", "NLL", path=("last", "nll"), decimals=4),

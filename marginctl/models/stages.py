@@ -4,15 +4,20 @@ The paper names the four stages of ResNet-50 as blocks 1 to 4. For other network
 choice: layers that work at one resolution form a stage, and the layer that reduces the resolution
 begins the next one. With more than four resolutions, the finest ones form one stage, so that a
 ResNet's stem is in stage 1. Layers after the last convolution (pooling, hidden layers, an embedding
-layer) are in stage 4. The registry says by `Stages` how a backbone is divided.
+layer) are in stage 4. The registry says by `Stages` how a backbone is divided. The floating-point
+operations are counted by torch, of all modules and of the frozen ones.
 """
 
+import functools
 import itertools
 
+import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from marginctl.errors import RequestError
 from marginctl.models.backbone import Backbone, EmbeddedBackbone
+from marginctl.models.factory import create_backbone
 from marginctl.models.registry import STAGED_FAMILIES, ModelSpec
 
 Stage = tuple[str, ...]  # paths of modules in a backbone
@@ -66,6 +71,28 @@ def frozen_modules(model: ModelSpec, backbone: Backbone, blocks: str) -> tuple[S
     frozen = tuple(path for stage in stages[:count] for path in stage)
     trainable = [path for stage in stages[count:] for path in stage]
     return frozen, trainable[0] if frozen else None
+
+
+@functools.cache
+def forward_operations(
+    model: ModelSpec, channels: int, side: int, blocks: str = "1-4"
+) -> tuple[int, int]:
+    """Return the operations for an image of all modules, and of the frozen ones among them.
+
+    They are 0 for a plug-in's backbone that does not run on torch's meta device.
+
+    Args:
+        blocks: the trainable ones, as in `frozen_modules`.
+    """
+    try:
+        with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+            backbone = create_backbone(model, channels, side).eval()
+            backbone(torch.empty(1, channels, side, side))
+    except Exception:  # a plug-in's code can raise anything
+        return 0, 0
+    counts, root = counter.get_flop_counts(), type(backbone).__name__
+    paths = [f"{root}.{path}".rstrip(".") for path in frozen_modules(model, backbone, blocks)[0]]
+    return counter.get_total_flops(), sum(sum(counts.get(path, {}).values()) for path in paths)
 
 
 def _top_modules(backbone: Backbone) -> list[tuple[str, nn.Module]]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as reference
 
-from marginctl.metrics.classification import auroc
+from marginctl.metrics.accuracy import auroc
 from marginctl.metrics.network_metrics import fold_metrics
 from marginctl.metrics.scoring_rules import softmax
 

@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from marginctl.models.factory import create_backbone
-from marginctl.models.operations import forward_operations
 from marginctl.models.registry import ModelSpec
-from marginctl.models.stages import frozen_modules
+from marginctl.models.stages import forward_operations, frozen_modules
 
 BLOCKS = ["1-4", "2-4", "3-4", "4", "head"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from marginctl.papers import PublishedMean
-from marginctl.reports.formats.csv_json import render_csv
 from marginctl.reports.formats.markdown import markdown
+from marginctl.reports.formats.registry import render_csv
 from marginctl.reports.formats.terminal import rich_table
 from marginctl.reports.tables.cv_table import cv_report, cv_table, own_table
 from marginctl.results.compare import Comparisons, compare_folds

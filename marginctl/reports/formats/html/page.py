@@ -23,7 +23,6 @@ from marginctl.papers import papers
 from marginctl.reports.build import CVReport, PublishedReport, RunsReport, TrainingReport
 from marginctl.reports.figures.critical_difference import draw_ranks
 from marginctl.reports.figures.draw import draw_figures
-from marginctl.reports.formats.html.reproduction_summary import MEANINGS, segments, summary_line
 from marginctl.reports.formats.html.run_details import run_groups, runs_key
 from marginctl.reports.tables.claims_table import claims_table
 from marginctl.reports.tables.published_table import SYMBOLS
@@ -36,8 +35,17 @@ _HERE = Path(__file__).parent
 _BREAKS = re.compile(r"(?<=[:;,(+=/_])(?!$)|(?<=[a-z])(?=[A-Z])")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
-
 RANKS_CAPTION = "Average ranks; a bar joins methods without a significant difference (Nemenyi)"
+MAX_DIFFERENCES = 3  # named for a table
+
+MEANINGS = {
+    Verdict.reproduced: "the 95 % interval of the difference lies within the table's margin",
+    Verdict.inconclusive: "the interval exceeds the margin and contains 0, or there is none",
+    Verdict.differs: "the interval exceeds the margin and does not contain 0",
+    Verdict.not_comparable: "our runs train with other settings, or on less data",
+    Verdict.missing: "no finished run",
+    Verdict.not_available: "the paper's text available to us does not give the number",
+}
 
 
 @dataclass(frozen=True)
@@ -97,6 +105,26 @@ class Page:
     sources: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a bar: the number of cells with a verdict; left and width in percent of the bar."""
+
+    verdict: Verdict
+    count: int
+    left: float
+    width: float
+
+
+@dataclass(frozen=True)
+class SummaryLine:
+    """The bar of a published table, and (anchor, text) of the cells that differ most."""
+
+    anchor: str
+    title: str
+    segments: tuple[Segment, ...]
+    differences: tuple[tuple[str, str], ...]
 
 
 def render(report: Report, width: int | None = None) -> str:
@@ -211,6 +239,34 @@ def render_page(page: Page) -> str:
         meanings=MEANINGS,
     )
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def segments(tables: Iterable[TableVerdicts]) -> tuple[Segment, ...]:
+    """Return the bar of some tables' verdicts."""
+    verdicts = [cell.verdict for table in tables for cell in table.cells.values()]
+    bar, left = [], 0.0
+    for verdict in Verdict:
+        if count := verdicts.count(verdict):
+            width = 100 * count / len(verdicts)
+            bar.append(Segment(verdict, count, left, width))
+            left += width
+    return tuple(bar)
+
+
+def summary_line(anchor: str, table: Table, reproduction: TableVerdicts) -> SummaryLine:
+    """Return the line of a table; differences in the table's own unit come first."""
+    unit = reproduction.table.quantity.unit
+    differing = [c for c in reproduction.cells.values() if c.verdict is Verdict.differs]
+    differing.sort(key=lambda c: (c.quantity.unit != unit, -abs(c.difference or 0.0)))
+    rows = [row.label for row in table.rows]
+    differences = []
+    for one in differing[:MAX_DIFFERENCES]:
+        i, j = rows.index(one.row), table.columns.index(one.column)
+        cell = table.rows[i].cells[j]
+        numbers = "" if cell is None else f": ours {cell.text}, published {cell.below}"
+        text = f"{one.row}, {one.column}: {one.difference:+.{one.quantity.decimals}f}{numbers}"
+        differences.append((f"{anchor}-{i}-{j}", text.replace("-", "−")))
+    return SummaryLine(anchor, table.title, segments([reproduction]), tuple(differences))
 
 
 def _policy(style: str, script: str) -> str:
