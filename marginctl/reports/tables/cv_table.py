@@ -14,15 +14,14 @@ from marginctl.reports.formats.terminal import heading, plain_table
 from marginctl.reports.tables.class_tables import ClassCounts, class_tables
 from marginctl.reports.tables.published_table import SYMBOLS, verdict_text
 from marginctl.reports.tables.table import (
-    BETTER,
     COLLAPSED,
     DIRECTIONS,
     DIVERGED,
-    WORSE,
     Cell,
     Report,
     Row,
     Table,
+    directions_note,
     flat_record,
     format_mean_std,
     format_p,
@@ -249,10 +248,7 @@ def _footnotes(grid: Grid, comparisons: Comparisons) -> list[str]:
         test = "corrected resampled t-test over the folds"
         if all(c.fixed for c in grid.cells.values()):
             test = "paired test over the test rows"
-        lines.append(
-            f"{BETTER} {WORSE}  better or worse than {comparisons.baseline}: {test}, Holm-adjusted "
-            "p < 0.05 (over the methods of a row)"
-        )
+        lines.append(directions_note(comparisons.baseline, test))
     if comparisons.overlapping:
         lines.append(
             "folds overlap (stratified: equal-test-counts): n counts some rows twice, and the "

@@ -12,6 +12,14 @@ DIVERGED, COLLAPSED, BETTER, WORSE = "d", "c", "▲", "▼"
 DIRECTIONS = {1: BETTER, -1: WORSE, 0: ""}
 
 
+def directions_note(baseline: str, tests: str, compared: str = "methods") -> str:
+    """Return what the footnotes of comparisons with the baseline mean."""
+    return (
+        f"{BETTER} {WORSE}  better or worse than {baseline}: {tests}, Holm-adjusted p < 0.05 (over "
+        f"the {compared} of a row)"
+    )
+
+
 @dataclass(frozen=True)
 class Cell:
     text: str  # the number as shown, such as `93.54 ± 0.21`

@@ -24,6 +24,7 @@ from marginctl.reports.tables.table import (
     Report,
     Row,
     Table,
+    directions_note,
     flat_record,
     format_mean_std,
     format_p,
@@ -33,7 +34,13 @@ from marginctl.reports.tables.table import (
 )
 from marginctl.results.answers import Answer, seed_answers
 from marginctl.results.collect import Run
-from marginctl.results.compare import Comparison, compare_seeds, resolve_baseline, seeds_document
+from marginctl.results.compare import (
+    Comparison,
+    attributes,
+    compare_seeds,
+    resolve_baseline,
+    seeds_document,
+)
 from marginctl.results.statistics import mean_and_std
 from marginctl.utils.text import count_noun
 
@@ -101,15 +108,11 @@ class TrainingCell:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "row": self.row,
-            "objective": self.objective,
+            **attributes(self, "row", "objective"),
             "n": len(self.last),
             "last": mean_std_json(self.last),
             "best": mean_std_json(self.best) | {"epochs": list(self.best_epochs)},
-            "diverged": self.diverged,
-            "collapsed": self.collapsed,
-            "seconds": self.seconds,
-            "epoch_seconds": self.epoch_seconds,
+            **attributes(self, "diverged", "collapsed", "seconds", "epoch_seconds"),
             **_metrics_json(self.metrics),
             **({"scale_from": list(self.scales)} if self.scales else {}),
             **({"chosen": list(self.chosen)} if self.chosen else {}),
@@ -361,10 +364,7 @@ def training_table(
         caption += "; the epoch is chosen on the validation part"
     tests = []
     if any(c.p_holm is not None for c in comparisons):
-        tests.append(
-            f"{BETTER} {WORSE}  better or worse than {baseline}: {names_of_tests(comparisons)}, "
-            "Holm-adjusted p < 0.05 (over the methods of a row)"
-        )
+        tests.append(directions_note(baseline, names_of_tests(comparisons)))
     tests += [comparison_text(c, baseline) for c in comparisons if c.metric == metric.name]
     return Table(
         key=key,

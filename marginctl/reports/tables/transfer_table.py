@@ -12,12 +12,11 @@ from marginctl.recipe.image_recipe import ImageRecipe
 from marginctl.reports.answer_text import answer_lines
 from marginctl.reports.tables import training_table
 from marginctl.reports.tables.table import (
-    BETTER,
     DIRECTIONS,
-    WORSE,
     Cell,
     Report,
     Table,
+    directions_note,
     flat_record,
     table_of_texts,
 )
@@ -161,10 +160,7 @@ def _notes(
     notes: dict[str, None] = {}
     if compared:
         tests = training_table.names_of_tests(c for _, c in compared)
-        notes[
-            f"{BETTER} {WORSE}  better or worse than {compared[0][0].head}: {tests}, Holm-adjusted "
-            "p < 0.05 (over the classifiers of a row)"
-        ] = None
+        notes[directions_note(compared[0][0].head, tests, "classifiers")] = None
     for place, comparison in compared:
         notes[training_table.comparison_text(comparison, place.head)] = None
     for place, group in groups.items():
