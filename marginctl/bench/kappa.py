@@ -98,8 +98,7 @@ class _Step:
         torch.manual_seed(0)
         self.shape, self._device_config, device = shape, device_config, device_config.device
         self.images = shape.cpu_batch_size if device.type == "cpu" else shape.batch_size
-        model = ModelSpec.parse(shape.model)
-        self._model = create_backbone(model, 3, shape.image_size).to(device)
+        self._model = create_backbone(ModelSpec.parse(shape.model), 3, shape.image_size).to(device)
         features = self._model.feature_dim
         self._x = torch.randn(self.images, 3, shape.image_size, shape.image_size, device=device)
         if device_config.channels_last:

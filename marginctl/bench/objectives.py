@@ -83,8 +83,7 @@ def _time_sides(
         modules[OTHER_LIBRARY] = other.to(device)
 
     def step(side: str) -> None:
-        module = modules[side]
-        loss = entropy(linear(x), y) if side == REFERENCE else module(x, y)
+        loss = entropy(linear(x), y) if side == REFERENCE else modules[side](x, y)
         torch.autograd.backward(loss)
 
     def clear_gradients(side: str) -> None:

@@ -13,7 +13,6 @@ from marginctl.recipe.fields import Section
 from marginctl.utils.device import synchronize
 
 FULL_RANGE = "lowest to highest"
-MIDDLE_HALF = "middle half"
 CONFIDENCE = "95 % interval of the median"
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -51,7 +50,7 @@ def full_range(values: Sequence[float]) -> Spread:
 def middle_half(values: Sequence[float]) -> Spread:
     """Return the median with the lower and the upper quartile."""
     quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
-    return Spread(statistics.median(values), quartiles[0], quartiles[2], MIDDLE_HALF)
+    return Spread(statistics.median(values), quartiles[0], quartiles[2], "middle half")
 
 
 def median_interval(values: Sequence[float]) -> Spread:

@@ -41,8 +41,7 @@ class Calibrator:
     def predict(self, logits: NDArray[Any], labels: Labels) -> Predictions:
         """Return the calibrated predictions of (N, C) logits."""
         values = logits if self.input == "logits" else scoring_rules.softmax(logits)
-        outputs = Outputs("", self.input, values, labels)
-        return METHODS[self.method].apply(self.parameters, outputs)
+        return METHODS[self.method].apply(self.parameters, Outputs("", self.input, values, labels))
 
     def save(self, path: Path) -> None:
         """Write the calibrator to a file, with a checksum.
@@ -99,8 +98,7 @@ def evaluate_calibrator(
         )
     if not np.isfinite(logits).all():
         raise RequestError(f"--calibration {path}: the network's logits are not finite")
-    predictions = calibrator.predict(logits, labels)
-    scores = score(predictions, labels, bins)
+    scores = score(calibrator.predict(logits, labels), labels, bins)
     fitted_on, note, warning = calibrator.fitted_on, None, None
     if data is not None and fitted_on.get("data") == data:
         note = f"the calibrator was fitted on {fitted_on['n']} of these images"

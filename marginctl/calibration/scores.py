@@ -77,8 +77,7 @@ def score(
         return metrics
 
     once = resampled(calibration_error.unit_weights(len(labels)))
-    draws = bootstrap_weights(len(labels), n_bootstrap, seed)
-    samples = [resampled(weights) for weights in draws]
+    samples = [resampled(weights) for weights in bootstrap_weights(len(labels), n_bootstrap, seed)]
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     intervals = {}
     for name in once if samples else ():

@@ -104,13 +104,12 @@ def _cache_key(
     The digest of a part covers pixels, or files; size, channels and resizing are listed besides.
     """
     resizing = repr(images.resizing) if isinstance(images, OnDiskImages) else None
-    preprocessing = [images.image_size, images.channels, resizing]
     content = {
         "weights": source.weights,
         "model": str(source.model),
         "moments": [list(m) for m in source.moments],
         "images": images.split_digests[part],
-        "prepared": preprocessing,
+        "prepared": [images.image_size, images.channels, resizing],
         "computed": [device_config.device.type, device_config.precision],
         "numerics": [NUMERICS, versions()["torch"]],
     }
@@ -136,8 +135,7 @@ def _write(folder: Path, key: str, features: FeatureArray) -> None:
     content = io.BytesIO()
     np.save(content, features, allow_pickle=False)
     data = content.getvalue()
-    name = f"{key}-{hashlib.sha256(data).hexdigest()[:16]}.npy"
-    write_atomically(folder / name, data)
+    write_atomically(folder / f"{key}-{hashlib.sha256(data).hexdigest()[:16]}.npy", data)
 
 
 def _network(

@@ -22,9 +22,8 @@ from marginctl.errors import RequestError
 
 GROUP = "marginctl.plugins"
 FILES = "MARGINCTL_PLUGINS"
-_PART_KINDS = ("similarity", "scale", "margin", "loss", "regularizer", "preset")
-_OTHER_KINDS = ("backbone", "dataset", "metric", "calibrator", "task", "format", "figure", "paper")
-KINDS = _PART_KINDS + _OTHER_KINDS
+KINDS: tuple[str, ...] = ("similarity", "scale", "margin", "loss", "regularizer", "preset")
+KINDS += ("backbone", "dataset", "metric", "calibrator", "task", "format", "figure", "paper")
 
 
 @dataclass(frozen=True)

@@ -34,16 +34,18 @@ class ResNet(Pooled):
 
 
 class _ResidualBlock(nn.Module):
-    """relu(branch(x) + x); a 1x1 convolution projects x where the shapes differ."""
+    """relu(branch(x) + x), or the sum alone; a 1x1 convolution projects x where shapes differ."""
 
-    def __init__(self, branch: nn.Module, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(
+        self, branch: nn.Module, inputs: int, outputs: int, stride: int = 1, *, relu: bool = True
+    ) -> None:
         super().__init__()
         same = inputs == outputs and stride == 1
         self.branch = branch
         self.shortcut = (
             nn.Identity() if same else convolution(inputs, outputs, 1, stride=stride, relu=False)
         )
-        self.relu = nn.ReLU(inplace=True)
+        self.relu = nn.ReLU(inplace=True) if relu else nn.Identity()
 
     def forward(self, maps: Tensor) -> Tensor:
         out: Tensor = self.relu(self.branch(maps) + self.shortcut(maps))
@@ -79,21 +81,9 @@ class CifarCNN(Pooled):
             layer, *rest = convolution(inputs, outputs)
             layers.append(nn.Sequential(layer, nn.MaxPool2d(2), *rest))
             inputs = outputs
-        super().__init__(nn.Sequential(*layers, _ActiveBlock(inputs)), inputs)
-
-
-class _ActiveBlock(nn.Module):
-    """x + branch(x); the branch is two convolutions, both followed by a ReLU."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.branch = nn.Sequential(
-            convolution(channels, channels), convolution(channels, channels)
-        )
-
-    def forward(self, maps: Tensor) -> Tensor:
-        out: Tensor = maps + self.branch(maps)
-        return out
+        branch = nn.Sequential(convolution(inputs, inputs), convolution(inputs, inputs))
+        block = _ResidualBlock(branch, inputs, inputs, relu=False)
+        super().__init__(nn.Sequential(*layers, block), inputs)
 
 
 class WideResNet(Pooled):
