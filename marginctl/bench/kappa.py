@@ -101,9 +101,8 @@ class _Step:
         self._model = create_backbone(ModelSpec.parse(shape.model), 3, shape.image_size).to(device)
         features = self._model.feature_dim
         self._x = torch.randn(self.images, 3, shape.image_size, shape.image_size, device=device)
-        if device_config.channels_last:
-            self._model.to(memory_format=torch.channels_last)
-            self._x = self._x.contiguous(memory_format=torch.channels_last)
+        self._model.to(memory_format=device_config.memory_format)
+        self._x = self._x.contiguous(memory_format=device_config.memory_format)
         self._y = torch.randint(shape.classes, (self.images,), device=device)
         self._objective = Objective(parse_preset("cosine-ls").spec, shape.classes, features).to(
             device

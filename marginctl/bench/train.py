@@ -92,8 +92,7 @@ class BareLoop:
     def __init__(self, trainer: Trainer, device_config: DeviceConfig) -> None:
         self._device_config, device = device_config, device_config.device
         self._model = create_backbone(trainer.recipe.model, 3, IMAGE_SIZE).to(device)
-        if device_config.channels_last:
-            self._model.to(memory_format=torch.channels_last)
+        self._model.to(memory_format=device_config.memory_format)
         self._head = nn.Linear(self._model.feature_dim, CLASSES, bias=False).to(device)
         parameters = [*self._model.parameters(), *self._head.parameters()]
         self._optimizer = torch.optim.SGD(parameters, 0.01, momentum=0.9, weight_decay=5e-4)
@@ -104,8 +103,7 @@ class BareLoop:
         for x, y in batches:
             self._optimizer.zero_grad(set_to_none=True)
             x, y = x.to(device), y.to(device)
-            if self._device_config.channels_last:
-                x = x.contiguous(memory_format=torch.channels_last)
+            x = x.contiguous(memory_format=self._device_config.memory_format)
             with self._device_config.autocast():
                 features = self._model(x)
             nn.functional.cross_entropy(self._head(features.float()), y).backward()  # type: ignore[no-untyped-call,unused-ignore]

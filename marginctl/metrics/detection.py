@@ -6,7 +6,7 @@ both here. So are FPR95-In, as in most papers, and FPR95-Out, as in OpenOOD 1.5 
 whose AUPR is the trapezoidal area under the curve instead of the average precision.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,7 +173,10 @@ def bootstrap_metrics(
     ones = np.ones(len(inside) + len(outside), np.int64)
     draws: dict[str, list[FloatArray]] = {name: [] for name in pairs}
     # one draw after the other: the scores share its weights, which stay in the processor's cache
-    for weights in _bootstrap_weights(len(inside), len(outside), n_bootstrap):
+    stream, sizes = generator(0, "detection", "bootstrap"), (len(inside), len(outside))
+    for _ in range(n_bootstrap):
+        drawn = [np.bincount(stream.integers(n, size=n), minlength=n) for n in sizes]
+        weights = np.concatenate(drawn)  # how often each image is drawn
         for name, scores in ranked.items():
             draws[name].append(scores.metrics(weights))
     tail = (1 - LEVEL) / 2
@@ -184,15 +187,6 @@ def bootstrap_metrics(
         for metric, value, interval in zip(METRICS, scores.metrics(ones), ends, strict=True):
             documents[name] |= {metric: float(value), f"{metric}_interval": interval}
     return documents
-
-
-def _bootstrap_weights(n_in: int, n_out: int, n_bootstrap: int) -> Iterator[IntArray]:
-    """Yield how often each image is drawn, (n_in + n_out,), for each bootstrap sample."""
-    stream = generator(0, "detection", "bootstrap")
-    for _ in range(n_bootstrap):
-        yield np.concatenate(
-            [np.bincount(stream.integers(n, size=n), minlength=n) for n in (n_in, n_out)]
-        )
 
 
 class RankedScores:

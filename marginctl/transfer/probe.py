@@ -75,7 +75,11 @@ def fit_probe(
         best = max(candidates, key=lambda record: (record["top1"], -record["nll"]))
         chosen = best["l2_penalty"]
         initial = path[penalties.index(chosen)]
-        notes += _edge_notes(chosen, penalties) + _convergence_notes(path, probe.tolerance)
+        edges = {penalties[0]: "largest", penalties[-1]: "smallest"}
+        if chosen in edges:
+            edge = f"the {edges[chosen]} of probe.l2_penalties: try values beyond it"
+            notes.append(f"l2_penalty {chosen:g} is {edge}")
+        notes += _convergence_notes(path, probe.tolerance)
     elif not len(val_y):
         notes.append(
             f"no class has 2 training images: l2_penalty {chosen:g} is the middle one, not chosen"
@@ -175,15 +179,6 @@ def _validation_record(probe: FittedProbe, logits: FloatArray, y: IntArray) -> d
 def _solver_record(probe: FittedProbe) -> dict[str, Any]:
     keys = ("loss", "gradient", "converged", "iterations", "evaluations")
     return {key: getattr(probe, key) for key in keys}
-
-
-def _edge_notes(chosen: float, penalties: list[float]) -> list[str]:
-    edges = {penalties[0]: "largest", penalties[-1]: "smallest"}
-    if chosen not in edges:
-        return []
-    return [
-        f"l2_penalty {chosen:g} is the {edges[chosen]} of probe.l2_penalties: try values beyond it"
-    ]
 
 
 def _convergence_notes(path: list[FittedProbe], tolerance: float) -> list[str]:

@@ -7,6 +7,7 @@ script but the page's own, by their digests.
 
 import base64
 import contextlib
+import functools
 import hashlib
 import itertools
 import re
@@ -173,27 +174,20 @@ def _pictures(result: CVReport | TrainingReport | PublishedReport) -> tuple[Pict
     """Return the figures of a table; of a cross-validation its ranks, where it has enough cells."""
     written: dict[Path, str] = {}
     with tempfile.TemporaryDirectory() as folder:
+        draw = functools.partial(draw_figures, directory=Path(folder), suffix="svg")
         if isinstance(result, PublishedReport):
-            compared = [result.compared]
-            written, _ = draw_figures(
-                Collected(), Path(folder), ["published"], "svg", published=compared
-            )
+            written, _ = draw(Collected(), kinds=["published"], published=[result.compared])
         elif isinstance(result, CVReport):
             if result.answers:
-                written, _ = draw_figures(
-                    Collected(cv_runs=[result.runs]),
-                    Path(folder),
-                    ["comparison"],
-                    "svg",
-                    result.grid.metric,
-                )
+                collected = Collected(cv_runs=[result.runs])
+                written, _ = draw(collected, kinds=["comparison"], metric=result.grid.metric)
             path = Path(folder) / "ranks.svg"
             with contextlib.suppress(RequestError):
                 draw_ranks(result.comparisons, path)
                 written[path] = RANKS_CAPTION
         else:
             collected = Collected(training_runs=[result.runs])
-            written, _ = draw_figures(collected, Path(folder), [], "svg", result.metric)
+            written, _ = draw(collected, kinds=[], metric=result.metric)
         return tuple(Picture(caption, path.read_text("utf-8")) for path, caption in written.items())
 
 
