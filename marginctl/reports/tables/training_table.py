@@ -332,7 +332,8 @@ def training_table(
     columns = tuple(dict.fromkeys(cell.objective for cell in cells))
     by_epoch = metric.name == "top1"  # other metrics are of the last epoch alone
     by_place = {(cell.row, cell.objective): cell for cell in cells}
-    directions = {(c.metric, c.row, c.objective): DIRECTIONS[c.direction] for c in comparisons}
+    tested = [c for c in comparisons if c.p_holm is not None]
+    directions = {(c.metric, c.row, c.objective): DIRECTIONS[c.direction] for c in tested}
     rows = []
     for label in dict.fromkeys(cell.row for cell in cells):
         in_row = {c: by_place[label, c] for c in columns if (label, c) in by_place}
@@ -363,7 +364,7 @@ def training_table(
     elif validated:
         caption += "; the epoch is chosen on the validation part"
     tests = []
-    if any(c.p_holm is not None for c in comparisons):
+    if tested:
         tests.append(directions_note(baseline, names_of_tests(comparisons)))
     tests += [comparison_text(c, baseline) for c in comparisons if c.metric == metric.name]
     return Table(
@@ -393,7 +394,7 @@ def _metric_tables(
             if group != name:
                 continue
             tested = ""
-            if any(metric.direction != "none" for metric in metrics):
+            if directions and any(metric.direction != "none" for metric in metrics):
                 tested = f"; {BETTER} {WORSE} better or worse than {baseline}, same test as above"
             rows: list[list[str | Cell]] = []
             for cell in cells:
