@@ -185,8 +185,8 @@ def measured(objective, seed, top1, nll):
 
 def test_the_metric_ranks_and_is_tested():
     runs = [
-        measured(o, s, top1 + s, nll + s / 100)
-        for o, top1, nll in (("soft", 50.0, 0.5), ("arcface", 60.0, 0.9))
+        measured(o, s, top1 + more * s, nll + s / 100)
+        for o, top1, more, nll in (("soft", 50.0, 1, 0.5), ("arcface", 60.0, 2, 0.9))
         for s in range(3)
     ]
     table = own(*runs, metric=METRICS["nll"])
@@ -200,8 +200,10 @@ def test_the_metric_ranks_and_is_tested():
         "better or worse than soft, same test as above"
     ]
     assert accuracy[1][2] == "51.00 ± 1.00"
+    untested = own(*runs[:3], metric=METRICS["nll"])
+    assert "Top-1 accuracy on the test set, after the last epoch" in texts_of(untested.details)
     by_accuracy = own(*runs)
-    assert by_accuracy.answers[0].startswith("Best on digits, mlp: arcface 61.0 %")
+    assert by_accuracy.answers[0].startswith("Best on digits, mlp: arcface 62.0 %")
 
 
 def test_recall_and_confusion_are_summed_over_the_seeds():
