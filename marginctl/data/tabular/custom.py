@@ -261,16 +261,17 @@ def _column_remarks(columns: list[ReadColumn], rows: int) -> list[str]:
             f"'{word}' read as a value, though it may mean missing: {join_names(names)}: leave a "
             "cell empty where its value is missing"
         )
-    for what in ("set to the median of the training rows", "kept as a category"):
-        partly = [
-            f"{c.name} ({n})"
-            for c in columns
-            if c.values is not None
-            and bool(c.categories) == (what == "kept as a category")
-            and (n := int(np.isnan(c.values).sum()))
-        ]
-        if partly:
-            remarks.append(f"missing values, {what}, of {rows} rows: {join_names(partly)}")
+    numbers, categories = list[str](), list[str]()
+    for column in columns:
+        if column.values is not None and (missing := int(np.isnan(column.values).sum())):
+            names = categories if column.categories else numbers
+            names.append(f"{column.name} ({missing})")
+    if numbers:
+        text = "missing numbers, imputed by the median of the training rows"
+        remarks.append(f"{text}, of {rows} rows: {join_names(numbers)}")
+    if categories:
+        text = "missing values of categories, a category of their own"
+        remarks.append(f"{text}, of {rows} rows: {join_names(categories)}")
     return remarks
 
 

@@ -41,11 +41,6 @@ REMARKS = {
     "grouped by points": "points read as thousands separators, commas as decimal points",
     "grouped by blanks": "blanks or apostrophes read as thousands separators",
 }
-THOUSANDS = {
-    "grouped by commas": ",",
-    "grouped by points": POINT,
-    "grouped by blanks": r"[\s'\u2019]",
-}
 # Of one decimal mark only: 0,5 and 2,75 and 12,3456; the value 1,204 could be either.
 CLEAR_COMMA = re.compile(_SIGN + r"(\d+,(\d{1,2}|\d{4,})|0,\d+|\d{1,3}(\.\d{3})+,\d+)")
 CLEAR_POINT = re.compile(_SIGN + r"(\d+\.(\d{1,2}|\d{4,})|0\.\d+|\d{1,3}(,\d{3})+\.\d+)")
@@ -87,9 +82,14 @@ def parse_numbers(texts: Sequence[str], mark: str) -> Numbers:
         remark = f"read as numbers without {shown}"
     style, style_remark = _style(bare, mark)
     remarks = "; ".join(filter(None, (remark, style_remark)))
-    if style != "plain":
-        thousands = THOUSANDS.get(style, "")
-        bare = [re.sub(thousands, "", text).replace(",", ".") for text in bare]
+    if style == "grouped by points":
+        bare = [text.replace(".", "").replace(",", ".") for text in bare]
+    elif style == "grouped by commas":
+        bare = [text.replace(",", "") for text in bare]
+    elif style == "grouped by blanks":
+        bare = [re.sub(r"[\s'\u2019]", "", text).replace(",", ".") for text in bare]
+    elif style == "decimal commas":
+        bare = [text.replace(",", ".") for text in bare]
     numbers = _to_numbers([text.replace("\u2212", "-").replace("- ", "-") for text in bare])
     return Numbers(numbers, remarks)
 

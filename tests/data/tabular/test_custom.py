@@ -149,8 +149,10 @@ def test_what_becomes_of_missing_values_is_said_by_type(write):
         for i in range(40)
     )
     remarks = summary_of(write(text)).remarks
-    assert "missing values, set to the median of the training rows, of 40 rows: n (5)" in remarks
-    assert "missing values, kept as a category, of 40 rows: c (8)" in remarks
+    assert (
+        "missing numbers, imputed by the median of the training rows, of 40 rows: n (5)" in remarks
+    )
+    assert "missing values of categories, a category of their own, of 40 rows: c (8)" in remarks
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,10 @@ def test_training_rows_alone_decide_column_types(write):
     assert np.isnan(data.x[22, 0])
     assert data.row_numbers[20:].tolist() == list(range(1, 10))
     assert "column 'color': 'b': only in test rows (3), read as missing" in data.summary.remarks
-    assert "missing values, kept as a category, of 29 rows: color (3)" in data.summary.remarks
+    assert (
+        "missing values of categories, a category of their own, of 29 rows: color (3)"
+        in data.summary.remarks
+    )
 
 
 @pytest.mark.parametrize(
