@@ -28,7 +28,9 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
     The training rows of every network are divided into inner folds; every candidate is trained on
     all but one of them and tested on that one, in turn. The candidate with most correct rows (the
     first of a tie) is trained on all training rows. Only that network sees the test fold.
-    `report_cost` is called with the cost of every finished epoch.
+
+    Args:
+        report_cost: called with the cost of every finished epoch.
     """
     started = time.perf_counter()
     tuning = stack.tuning
@@ -37,9 +39,9 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
         return TunedStack(result, [trained], [])
     outer = stack.by_number
     scores = np.empty((len(tuning.candidates), len(outer)), np.int64)
-    inner_networks = inner_splits(stack)
+    groups, inner_networks = tuning.groups, inner_splits(stack)
     tested = np.array([len(n.test) for n in inner_networks]).reshape(len(outer), -1).sum(1)
-    for group in tuning.groups:
+    for group in groups:
         splits = [replace(n, variant=v) for n in inner_networks for v in range(len(group))]
         inner = replace(candidate_stack(stack, group, splits), measured=False)
         result, _ = _train(inner, device, report_cost)
@@ -49,7 +51,7 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
 
     merged: dict[str, Any] = {}
     networks = []
-    for group in tuning.groups:
+    for group in groups:
         # in the order of a stack's results: by variant, then by network number
         positions = np.concatenate([np.flatnonzero(chosen == i) for i in group])
         if not len(positions):
