@@ -294,9 +294,12 @@ def build_stacks(
     measured: bool = False,
     device: str = "cpu",
 ) -> list[Stack]:
-    """Divide a trial's folds x repeats networks into stacks of nearly equal size, by the device.
+    """Divide a trial's folds x repeats networks into stacks of nearly equal size.
 
     Several variants make one stack: the caller limits their number to `max_variants`.
+
+    Args:
+        device: that trains them, which sets the size of a stack.
     """
     if batched_with:
         ranges = [(0, num_folds(dataset, protocol) * protocol.repeats)]

@@ -106,7 +106,11 @@ class TabularModel:
 
     @classmethod
     def from_file(cls, file: ModelFile) -> "TabularModel":
-        """Return the model of a file; RequestError: it is corrupt, or no model of a table."""
+        """Return the model of a file.
+
+        Raises:
+            RequestError: it is corrupt, or holds no model of a table.
+        """
         model = cls(file.record(KIND, TabularRecord), file.tensors)
         try:
             model.predict_proba(np.full((1, len(model.columns)), np.nan))

@@ -17,7 +17,12 @@ _CONFUSABLE = str.maketrans(
 
 
 def class_numbers(name: str, names: Sequence[str], classes: Sequence[str]) -> NDArray[np.int64]:
-    """Return the number in a network's `classes` of each of an image set's, matched by name.
+    """Return the number in `classes` of each class of an image set, matched by name.
+
+    Args:
+        name: the image set's name, for messages.
+        names: its classes.
+        classes: of a network.
 
     Raises:
         RequestError: a class of the image set is not among them.

@@ -148,8 +148,10 @@ def fitted_images(recipe: ImageRecipe, images: ImageDataset) -> int:
 def fit_images(recipe: ImageRecipe, images: ImageDataset, seed: int) -> ImageDataset:
     """Return the images that a trial fits, with its validation part in place of the test part.
 
-    They are the images themselves where there is no validation part. The seed of the trial draws
-    one of the training images.
+    They are the images themselves where there is no validation part.
+
+    Args:
+        seed: of the trial, which draws a validation part of the training images.
     """
     if images.has_validation:
         return images.validation_as_test()

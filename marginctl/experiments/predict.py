@@ -54,7 +54,12 @@ class NewPredictions:
 
 
 def predict_file(path: Path, new: Path, *, header: bool = True) -> NewPredictions:
-    """Return the predictions of a saved model for a table or a folder of images, `new`.
+    """Return the predictions of a saved model.
+
+    Args:
+        path: the file of the model.
+        new: a table, or a folder of images.
+        header: of a table, whether its first line names the columns.
 
     Raises:
         RequestError: the model or the new data cannot be used.

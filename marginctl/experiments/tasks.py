@@ -89,9 +89,12 @@ def load_any_recipe(recipe: RecipeFile, overrides: Iterable[str] = ()) -> Any:
 def recipe_summaries(
     runs: Path, *, paper: str | None = None, task: str | None = None, cpu: bool = False
 ) -> list[dict[str, Any]]:
-    """Return what `recipes list` shows of shipped recipes, with the finished trials in `runs`.
+    """Return what `recipes list` shows of each shipped recipe.
 
-    All are shown, or those of a paper or a task, or those that a CPU can run.
+    Args:
+        runs: the runs folder in which finished trials are counted.
+        paper, task: of the recipes to show; None for all.
+        cpu: whether to show only those that a CPU can run.
     """
     rows = []
     for name, path in shipped_recipes().items():

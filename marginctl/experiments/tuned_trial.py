@@ -45,7 +45,8 @@ RUNGS = (Rung(1 / 4, keep=4), Rung(1 / 2, keep=1))
 def tuning_cost(trial: Trial, images: int) -> list[tuple[int, int, int]]:
     """Return the candidates, their epochs and the images of an epoch in each round.
 
-    The trial is fitted to `images`.
+    Args:
+        images: that the trial is fitted to.
     """
     if trial.recipe.tune is None:
         return []
@@ -161,8 +162,9 @@ def _run_candidate(
 ) -> CandidateResult:
     """Return the result of a candidate, saved or trained now.
 
-    The images have the validation part in place of the test part. The folder has the checkpoints
-    while the candidate is trained.
+    Args:
+        images: the images to fit, with the validation part in place of the test part.
+        folder: of the candidate's checkpoints while it is trained.
     """
     world, path = context.world, folder.with_suffix(".json")
     saved = world.from_main(lambda: _load(path, candidate))

@@ -66,7 +66,8 @@ class VerificationPairs:
 def load_pairs(paths: Iterable[str], data_dir: Path) -> list[VerificationPairs]:
     """Return the pairs of lists, whose images are in the folder of the list.
 
-    A relative path that does not exist is taken below `data_dir`.
+    Args:
+        paths: the lists; a relative path that does not exist is taken below `data_dir`.
 
     Raises:
         RequestError: as `read_pairs`, or two lists have the same pairs.
@@ -87,6 +88,7 @@ def read_pairs(file: Path, root: Path | None) -> VerificationPairs:
     pairs of a kind is in fold floor(10 i / n), so that every fold has both kinds.
 
     Args:
+        file: the path of the list.
         root: the folder of the images; None for the folder of the list.
 
     Raises:
