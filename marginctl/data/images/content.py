@@ -20,6 +20,8 @@ IMAGE_SUFFIXES = (
 )
 # Formats with a signature; HEIF and JXL only where a plug-in of Pillow is imported.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "AVIF", "JPEG2000", "HEIF", "JXL")
+# The last bytes of a complete file, unless other data follow the image.
+ENDS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
 
 # Why a file is passed over. The first ones are of files that should be images.
 LFS_POINTER = "Git LFS pointer: run git lfs pull"
@@ -87,6 +89,8 @@ class Header:
 def read_header(path: str) -> Header:
     """Return the header of an image file.
 
+    A file that does not end as its format does is decoded: it may be cut off.
+
     Raises:
         NotAnImageError: the file cannot be read as an image of 8 bits a channel.
     """
@@ -99,6 +103,12 @@ def read_header(path: str) -> Header:
             image = Image.open(file, formats=image_formats())
             size, transparent = os.fstat(file.fileno()).st_size, image.has_transparency_data
             header = Header(image.size, image.mode, size, transparent, start)
+            end = ENDS.get(image.format or "", b"")
+            position = file.tell()
+            file.seek(-len(end), os.SEEK_END)
+            if file.read() != end:
+                file.seek(position)
+                image.load()
     except Exception as error:  # a corrupt image can make the decoders raise anything
         raise NotAnImageError(problem_of(path, error)) from None
     if is_deep(header.mode):

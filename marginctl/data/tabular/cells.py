@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from marginctl.data.paths import readable
-from marginctl.data.tabular.numbers import may_be_grouped, to_number
+from marginctl.data.tabular.numbers import CODE_DIGITS, may_be_grouped, to_number
 from marginctl.errors import RequestError
 from marginctl.utils.text import count_noun, file_name, one_line, printable, shorten
 
@@ -395,15 +395,17 @@ def _read_plain(lines: list[str], above: int, separator: str, texts: Sequence[in
 
 
 def _as_text(head: "pd.Series[str]", column: "pd.Series[float]") -> bool:
-    """Return whether the spelling of a column matters: texts, odd numbers, codes such as 1E2.
+    """Return whether the spelling of a column matters: texts, odd numbers, codes: 1E2, 00042.
 
     Where the first rows have no point, one below may stand between thousands.
     """
     if column.dtype.kind not in "iuf" or not (np.abs(column) < 2**53).all():
         return True
-    if column.dtype.kind != "f":
-        return False
     texts = head.tolist()
+    if column.dtype.kind != "f":  # of one length in the first rows, and shorter without zeros
+        lengths = {len(text) for text in texts}
+        shortest = min(lengths)
+        return max(lengths) == shortest >= CODE_DIGITS and 0 <= column.min() < 10 ** (shortest - 1)
     return bool((column % 1 == 0).all()) or "." not in "".join(texts) or may_be_grouped(texts)
 
 

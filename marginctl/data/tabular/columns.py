@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from marginctl.data.names import look_alikes
-from marginctl.data.tabular.numbers import Numbers, parse_numbers
+from marginctl.data.tabular.numbers import CODE_DIGITS, Numbers, parse_numbers
 from marginctl.utils.text import shorten
 
 ColumnType = Literal["numeric", "categorical", "boolean", "date", "id", "text", "constant"]
@@ -29,6 +29,8 @@ ODD_FRACTION = 0.1  # a column of numbers, or of dates, may hold this fraction o
 ODD_WORDS, MANY_NUMBERS = 2, 10
 TEXT_FRACTION = 0.5  # a column with more distinct values than this fraction of its rows is text
 MAX_MAGNITUDE = 1e30
+# Numbers that stand for a missing value in many files, if they are far outside the others.
+SENTINELS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0)
 BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"on", "off"})
 ID_NAME = re.compile(r"(.*[_\- ])?(id|uuid|guid|index|key|row|no|nr)|unnamed.*", re.IGNORECASE)
 GROUP_NAME = re.compile(
@@ -117,7 +119,8 @@ def read_column(
     if not isinstance(cells, list):
         return _numeric_column(name, Numbers(cells), train, Counter(), [])
     numbers = parse_numbers(cells, mark)
-    plain = bool((np.abs(numbers.values) < MAX_MAGNITUDE).all())
+    codes = _are_codes(cells)
+    plain = bool((np.abs(numbers.values) < MAX_MAGNITUDE).all()) and not codes
     if plain and not _merges(cells, numbers.values):  # most columns: nothing is missing or odd
         return _numeric_column(name, numbers, train, Counter(), [])
     filled = [cell for cell, is_train in zip(cells, train, strict=True) if cell and is_train]
@@ -128,7 +131,7 @@ def read_column(
     if dates and np.mean([bool(DATE.fullmatch(cell)) for cell in dates]) >= 1 - ODD_FRACTION:
         return ReadColumn(name, "date", False, missing + len(filled) - len(dates))
     present, texts, words = _present_cells(cells)
-    if present[train].any():
+    if present[train].any() and not codes:
         read = parse_numbers(texts, mark)
         odd = ~(np.abs(read.values) < MAX_MAGNITUDE)
         odd_fraction = odd[train[present]].mean()
@@ -143,6 +146,17 @@ def read_column(
             unread = [text for text, is_odd in zip(texts, odd, strict=True) if is_odd]
             return _numeric_column(name, Numbers(values, read.remark), train, words, unread)
     return _text_column(name, cells, missing, filled)
+
+
+def _are_codes(cells: Sequence[str]) -> bool:
+    """Return whether whole numbers of one length, some with a leading zero, fill a column."""
+    filled = filter(None, cells)
+    length = len(next(filled, ""))
+    return (
+        length >= CODE_DIGITS
+        and all(len(cell) == length and cell.isdecimal() for cell in filled)
+        and any(cell.startswith("0") for cell in cells)
+    )
 
 
 def _present_cells(cells: Sequence[str]) -> tuple[NDArray[np.bool_], list[str], Counter[str]]:
@@ -205,6 +219,7 @@ def _numeric_column(
     remarks = [numbers.remark] if numbers.remark else []
     if unread:
         remarks.append(_unread_remark(unread))
+    remarks += _sentinel_remarks(present)
     kind: ColumnType = "numeric"
     integers = (present % 1 == 0).all()
     if integers and all(COMPACT_DATE.fullmatch(f"{number:.0f}") for number in present):
@@ -217,6 +232,19 @@ def _numeric_column(
     return ReadColumn(
         name, kind, used, missing, (), values if used else None, tuple(remarks), words
     )
+
+
+def _sentinel_remarks(numbers: NDArray[np.float64]) -> list[str]:
+    """Return a remark on a number that may mean missing: the only negative one, or a huge one."""
+    for value in (number for number in SENTINELS if number in (numbers.min(), numbers.max())):
+        others = numbers[numbers != value]
+        if len(others) and (others.min() >= 0 if value < 0 else others.max() < value / 5):
+            count = int((numbers == value).sum())
+            return [
+                f"'{value:g}' read as a number, though it may mean missing ({count}): leave a cell "
+                "empty where its value is missing"
+            ]
+    return []
 
 
 def _merges(texts: Sequence[str], numbers: NDArray[np.float64]) -> bool:
@@ -265,6 +293,9 @@ def _text_column(name: str, cells: list[str], missing: int, filled: list[str]) -
     categories = tuple(sorted(counts))
     values = _category_indices(cells, categories)
     remarks = look_alikes("values", counts)
+    if _are_codes(cells):
+        code = next(cell for cell in filled if cell.startswith("0"))
+        remarks.append(f"read as codes, not as numbers, for leading zeros such as '{code}'")
     unknown = Counter(cell for cell in cells if cell and cell not in counts)
     if unknown:
         shown = ", ".join(f"'{shorten(cell)}'" for cell in list(unknown)[:5])

@@ -99,7 +99,8 @@ def read_train_test_tables(
         raise RequestError(f"{joined.name}: no {split} row can be used: each one has {reason}")
     assert dataset.summary is not None
     remarks = dataset.summary.remarks
-    shared = joined.frame[~is_train].merge(joined.frame[is_train].drop_duplicates(), how="inner")
+    compared = _without_ids(joined.frame, dataset.summary.columns)
+    shared = compared[~is_train].merge(compared[is_train].drop_duplicates(), how="inner")
     if len(shared):
         rows = count_noun(len(shared), "row")
         verb = "is" if len(shared) == 1 else "are"
@@ -169,9 +170,9 @@ def _build_dataset(
     summary.classes = {name: counts[name] for name in classes if counts[name]}
     summary.columns = [replace(column, values=None) for column in columns]
     summary.remarks += _column_remarks(columns, len(used))
-    repeated = 0
-    if cells.frame.iloc[:, :8].duplicated().any():  # seldom true, and fast
-        repeated = int(cells.frame.iloc[used].duplicated().sum())
+    repeated, compared = 0, _without_ids(cells.frame, columns)
+    if compared.iloc[:, :8].duplicated().any():  # seldom true, and fast
+        repeated = int(compared.iloc[used].duplicated().sum())
     if repeated:
         repeat = "repeats" if repeated == 1 else "repeat"
         summary.remarks.append(
@@ -202,6 +203,11 @@ def _build_dataset(
     if group_column is None:
         summary.remarks += look_like_groups(cells.frame[features].iloc[used])
     return dataset, used
+
+
+def _without_ids(frame: pd.DataFrame, columns: Sequence[ReadColumn]) -> pd.DataFrame:
+    """Return the columns by which rows are copies of each other."""
+    return frame.drop(columns=[column.name for column in columns if column.type == "id"])
 
 
 def _rows(cells: Cells, rows: NDArray[np.int64]) -> pd.DataFrame:

@@ -24,6 +24,7 @@ MARKED = re.compile(_MARK)
 _DIGIT = re.compile(r"\d").search
 PLAIN = re.compile(_SIGN + r"(\d+\.?\d*|\.\d+)" + _EXPONENT)
 DECIMAL_COMMA = re.compile(_SIGN + r"(\d+,?\d*|,\d+)" + _EXPONENT)
+CODE_DIGITS = 4  # whole numbers of one length, from this one on, with a leading zero are codes
 _BLANKS, POINT = "[ \u00a0\u202f\u2009'\u2019]", r"\."
 STYLES = {
     "plain": PLAIN,

@@ -75,6 +75,18 @@ def test_sizes_and_modes(pets):
     assert summary.remarks == ["1 image with transparency: composited on a white ground"]
 
 
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_a_file_that_is_cut_off_is_refused(pets, suffix):
+    noise = np.random.default_rng(0).integers(0, 255, (60, 80, 3), np.uint8)
+    file = pets / "train" / "cat" / f"large.{suffix}"
+    Image.fromarray(noise).save(file)
+    whole = file.read_bytes()
+    file.write_bytes(whole + b"other data")
+    assert not skipped(inspect_images(pets))
+    file.write_bytes(whole[: len(whole) // 2])
+    assert skipped(inspect_images(pets)) == {"unreadable image: repair or remove it": 1}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [

@@ -26,6 +26,38 @@ def test_increasing_numbers_with_large_steps_are_numbers(step):
     assert read("year", [str(1900 + step * i) for i in range(40)]).type == "numeric"
 
 
+@pytest.mark.parametrize("first", ["00042", "90210"])
+def test_whole_numbers_with_leading_zeros_are_codes(write, first):
+    """Also where the first rows have none, and the column could be read as numbers."""
+    codes = [first] + ["90210"] * 400 + ["00042", "10001"] * 30
+    rows = [f"{code},{i % 7},{'ab'[i % 2]}" for i, code in enumerate(codes)]
+    summary = summary_of(write("\n".join(["zip,count,class", *rows])))
+    assert [c.type for c in summary.columns] == ["categorical", "numeric"]
+    assert summary.columns[0].categories == ("00042", "10001", "90210")
+    assert any("column 'zip': read as codes" in r and "'00042'" in r for r in summary.remarks)
+
+
+@pytest.mark.parametrize("cells", [["01", "02", "12"], ["0042", "123", "7"], ["0.25", "1.50"]])
+def test_padded_numbers_of_few_digits_or_several_lengths_are_numbers(cells):
+    assert read("month", cells * 12).type == "numeric"
+
+
+@pytest.mark.parametrize(
+    ("value", "others"), [("-999", ["20", "51"]), ("999", ["3", "17"]), ("-9", ["0", "1.5"])]
+)
+def test_a_number_that_may_mean_missing_is_named(value, others):
+    column = read("x", [*others, value, *others] * 6)
+    assert column.missing == 0
+    assert [
+        f"'{value}' read as a number, though it may mean missing (6)" in r for r in column.remarks
+    ] == [True]
+
+
+@pytest.mark.parametrize("cells", [["-9", "-3", "4"], ["999", "998", "3"], ["999"], ["-1", "1"]])
+def test_other_numbers_do_not_mean_missing(cells):
+    assert read("x", cells * 12).remarks == ()
+
+
 @pytest.mark.parametrize("cell", ["EUR 12", "EUR 1 204", "1e3", "2.5e-3"])
 def test_an_odd_text_among_numbers_with_a_letter_e(cell):
     column = read("price", [cell, "3", "4"] * 10 + ["see below"])

@@ -143,6 +143,16 @@ def test_repeated_rows_are_counted(write):
         assert "remove the copies" in line
 
 
+def test_rows_that_differ_in_their_id_alone_are_counted(write):
+    rows = [f"P{i:03d},{i % 15},{i % 5},{'ab'[i % 2]}" for i in range(30)]
+    table = write("\n".join(["patient,x,z,class", *rows]))
+    repeated = [r for r in summary_of(table).remarks if "repeat an earlier row" in r]
+    assert not repeated  # x and y repeat every 30 rows
+    rows += [f"P{i + 30:03d},{i % 15},{i % 5},{'ab'[i % 2]}" for i in range(4)]
+    table = write("\n".join(["patient,x,z,class", *rows]))
+    assert any(r.startswith("4 rows repeat an earlier row") for r in summary_of(table).remarks)
+
+
 def test_what_becomes_of_missing_values_is_said_by_type(write):
     text = "n,c,class\n" + "".join(
         f"{'' if i % 9 == 0 else i * 0.7},{'' if i % 5 == 0 else 'uvw'[i % 3]},{'xy'[i % 2]}\n"
