@@ -14,7 +14,7 @@ from marginctl.crossval.nested_cv import train_and_choose
 from marginctl.crossval.preprocessing import Layout, expand, expand_rows, fit_fold, layout_of
 from marginctl.crossval.search_space import Candidate, Setting
 from marginctl.crossval.stack import NetworkSplit, Stack, StackTuning
-from marginctl.crossval.stacked_networks import StackedNetworks, hidden_layers
+from marginctl.crossval.stacked_networks import StackedLayer, StackedNetworks, hidden_layers
 from marginctl.data.tabular.dataset import Column, TabularDataset
 from marginctl.errors import MarginctlError
 from marginctl.metrics.arrays import FloatArray
@@ -83,10 +83,7 @@ class TabularModel:
         """
         record = self.record
         layout = Layout(record.numeric, record.missing, record.categories)
-        objective = ObjectiveFunction(parse_objective(record.objective).spec, len(record.classes))
-        tensors = {name: torch.as_tensor(value) for name, value in self.tensors.items()}
-        # nothing is trained: the gradients are never written
-        layers = hidden_layers(Protocol.model_validate(record.protocol), tensors, tensors, tensors)
+        tensors, layers, objective = self._network
         weight, bias = tensors["class_weight"], tensors.get("class_bias")
         blocks = [np.zeros((0, len(record.classes)))]
         for first in range(0, len(x), BLOCK):
@@ -100,6 +97,16 @@ class TabularModel:
             logits = objective.logits(features, weight, tensors, bias)
             blocks.append(logits[0].double().softmax(-1).numpy())
         return np.concatenate(blocks)
+
+    @cached_property
+    def _network(self) -> tuple[dict[str, torch.Tensor], list[StackedLayer], ObjectiveFunction]:
+        """The tensors, hidden layers and objective of the network."""
+        record = self.record
+        tensors = {name: torch.as_tensor(value) for name, value in self.tensors.items()}
+        # nothing is trained: the gradients are never written
+        layers = hidden_layers(Protocol.model_validate(record.protocol), tensors, tensors, tensors)
+        spec = parse_objective(record.objective).spec
+        return tensors, layers, ObjectiveFunction(spec, len(record.classes))
 
     def save(self, path: Path) -> None:
         save_model_file(path, KIND, self.record, self.tensors)

@@ -20,8 +20,9 @@ def check_one_model(session: Session) -> None:
     settings = {(trial.row, trial.objective) for trial in trials}
     validated = all(trial.is_validated(session.images[trial.data]) for trial in trials)
     if len(settings) > 1 and not validated:
+        what = "objectives" if len({row for row, _ in settings}) == 1 else "settings"
         raise RequestError(
-            f"--save-model: {len(settings)} settings without a validation part, which chooses the "
+            f"--save-model: {len(settings)} {what} without a validation part, which chooses the "
             "best one: set data.val_fraction, or name one --objective"
         )
 

@@ -183,6 +183,12 @@ def prepare_uci_cv(
     device = resolve_device(request.device)
     named = "datasets" in given or recipe.datasets != "all"
     names = recipe.dataset_names if named or not csv_datasets else []
+    own_fixed = csv_datasets and all(d.fixed_test is not None for d in csv_datasets)
+    if "protocol.folds" in given and own_fixed and not names:
+        raise RequestError(
+            f"--folds {recipe.protocol.folds}: a fixed test set has no folds: leave it out, or "
+            "give one file with --csv"
+        )
     duplicates = [dataset.name for dataset in csv_datasets if dataset.name in names]
     if duplicates:
         raise RequestError(f"--csv {duplicates[0]}: a data set has that name: rename the file")

@@ -10,6 +10,7 @@ from marginctl.metrics.arrays import FloatArray, IntArray
 from marginctl.metrics.calibration_error import reliability
 from marginctl.metrics.detection import Outputs
 from marginctl.metrics.registry import compute_metrics
+from marginctl.utils.text import join_names
 
 MAX_CONFUSION_CLASSES = 2000  # the matrix of 100,000 identities would take 80 GB
 # Recall by class and the confusion matrix are recorded and shown for at most this many classes
@@ -82,6 +83,10 @@ def classification_metrics(
     else:
         document["angles"] = angles.compute_angles(outputs.features, labels, weight)
     computed, missing = compute_metrics(**vars(outputs), labels=labels)
+    absent = np.flatnonzero(np.bincount(labels, minlength=num_classes) == 0)
+    if "auroc" in missing and len(absent):
+        names = join_names([classes[number] for number in absent.tolist()])
+        missing["auroc"] = f"no test sample of class {names}"
     if computed:
         document["metrics"] = computed
         reasons |= missing

@@ -243,7 +243,8 @@ class UciCvRecipe(fields.Section):
     def _known_grid(cls, grid: dict[str, list[Any]], info: ValidationInfo) -> dict[str, list[Any]]:
         if grid and (info.data.get("tune") or info.data.get("search")):
             raise ValueError(
-                "grid: expected no 'search' or 'tune' in the same recipe: use one of them"
+                "grid: expected no 'search' or 'tune' in the same recipe: use one of them, or add "
+                "--no-tune"
             )
         return _validated_grid(grid, "grid")
 

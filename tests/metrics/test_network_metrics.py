@@ -5,7 +5,8 @@ import pytest
 from sklearn import metrics as reference
 
 from marginctl.metrics.accuracy import auroc
-from marginctl.metrics.network_metrics import fold_metrics
+from marginctl.metrics.detection import Outputs
+from marginctl.metrics.network_metrics import classification_metrics, fold_metrics
 from marginctl.metrics.scoring_rules import softmax
 
 
@@ -47,6 +48,15 @@ def test_a_class_without_test_rows():
     assert values["balanced_accuracy"] == pytest.approx(100 * expected)
     with pytest.raises(ValueError, match="class 2 has no test sample"):
         auroc(features=logits, logits=logits[kept], similarities=logits[kept], labels=y[kept])
+
+
+def test_the_class_without_test_images_is_named():
+    logits, y = made(4)
+    kept = y != 2
+    outputs = Outputs(logits[kept], logits[kept], logits[kept])
+    names = ["ants", "bees", "wasps", "flies"]
+    document = classification_metrics(outputs, y[kept], names, 15, "no weights")
+    assert document["reasons"]["auroc"] == "no test sample of class wasps"
 
 
 def test_logits_that_are_not_finite_have_no_probabilities():

@@ -143,6 +143,7 @@ def test_a_fixed_split(marginctl, tmp_path):
     assert (test["test"], test["n"]) == ("paired test rows", 31)
     assert 0 < test["p"] <= 1
     assert marginctl(*arguments, "--repeats", "1").status == 2
+    assert "--folds 5: a fixed test set has no folds" in marginctl(*arguments, "--folds", "5").err
 
 
 def test_a_grid_and_its_report_have_the_same_rows(marginctl, mine, tmp_path):
