@@ -38,7 +38,7 @@ def looks_like_outputs(path: Path) -> bool:
     if _is_npz(path):
         return True
     try:
-        names = _without_row_names(read_cells(path, text=LABEL))
+        names = _without_row_names(read_cells(path, texts=[LABEL]))
     except RequestError:
         return False
     return LABEL in names and any(
@@ -114,7 +114,7 @@ def _without_row_names(cells: Cells) -> list[str]:
 
 
 def _read_csv(path: Path) -> Outputs:
-    cells = read_cells(path, text=LABEL)
+    cells = read_cells(path, texts=[LABEL])
     table, remarks = cells.frame, list(cells.remarks)
     names = _without_row_names(cells)
     if len(names) < len(table.columns):

@@ -38,7 +38,7 @@ app = typer.Typer(
     help="Margin and temperature losses for classification, on the papers' data and on yours.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
@@ -87,24 +87,19 @@ def _raise_terminated(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def build_command() -> Any:
-    """Return the click command; its help has a type only where a user has to give a value.
+    """Return the click command.
 
-    Typer would write `<bool>` next to a flag and `<str>` next to an argument.
+    Its help shows the first line of each command in full, and no type next to an argument.
     """
     root = typer.main.get_command(app)
     commands: list[Any] = [root]
     while commands:
         command = commands.pop()
         commands += getattr(command, "commands", {}).values()
-        context = typer.Context(command, help_option_names=["-h", "--help"])
-        for parameter in command.get_params(context):
-            choices = getattr(getattr(parameter, "type_descriptor", None), "choices", None)
+        command.short_help = (command.help or "").partition("\n")[0]
+        for parameter in command.params:
             if parameter.param_type_name == "argument":
                 parameter.display_type_rich = lambda ctx: None
-            elif getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-            elif choices and not parameter.metavar:
-                parameter.metavar = f"[{'|'.join(map(str, choices))}]"
     return root
 
 

@@ -155,7 +155,7 @@ Metric = Annotated[
     option(
         "NAME",
         "Metric to test and to rank by: accuracy, balanced_accuracy, macro_f1, auroc, log_loss or "
-        "ece (default: accuracy).",
+        "ece.",
         name="--metric",
     ),
 ]

@@ -54,5 +54,5 @@ EXAMPLES = {
 
 
 def epilog(command: str) -> str:
-    """Return the examples of a command in Markdown."""
-    return "\n".join(("Examples:\n", *(f"- `{line}`" for line in EXAMPLES[command])))
+    """Return the examples of a command; the first line keeps click from joining the others."""
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in EXAMPLES[command])))

@@ -68,7 +68,7 @@ class Cells:
         return f"{path}:{self.lines[row]}"
 
 
-def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> Cells:
+def read_cells(path: Path, *, header: bool = True, texts: Sequence[str] = ()) -> Cells:
     """Return the cells of a table file.
 
     Text in any usual form, plain or compressed by gzip, bzip2, xz or zip; Excel and OpenDocument
@@ -76,7 +76,7 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
 
     Args:
         header: whether the first line names the columns; otherwise their names are 1, 2, ...
-        text: the column to return as it is spelled; None for all columns.
+        texts: the columns to return as they are spelled; none for all columns.
 
     Raises:
         RequestError: the file is no such table.
@@ -115,7 +115,7 @@ def read_cells(path: Path, *, header: bool = True, text: str | None = None) -> C
     if ARFF.match(content_text):
         cells = _read_arff(path, content_text)
     else:
-        cells = _read_text(path, content_text, header, text)
+        cells = _read_text(path, content_text, header, texts)
     cells.form += f", {form}" if form else ""
     if encoding not in ("utf-8-sig", "utf-8"):
         cells.remarks.append(f"the text was read as {encoding}")
@@ -192,7 +192,7 @@ def _from_pandas(path: Path, content: bytes, what: str, header: bool) -> Cells:
         raise RequestError(f"{path}: {what} without rows: expected a header and rows")
     frame = frame.astype(object).where(frame.notna(), "").map(lambda value: one_line(str(value)))
     text = frame.to_csv(header=what == "a Parquet file", index=False)
-    cells = _read_text(path, text, header, None, ",")
+    cells = _read_text(path, text, header, (), ",")
     cells.form = what.removeprefix("a ")
     cells.remarks += remarks
     return cells
@@ -230,7 +230,7 @@ def _read_arff(path: Path, text: str) -> Cells:
 
 
 def _read_text(
-    path: Path, text: str, header: bool, text_column: str | None, separator: str | None = None
+    path: Path, text: str, header: bool, texts: Sequence[str], separator: str | None = None
 ) -> Cells:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = list(io.StringIO(text))  # str.splitlines would split at rare characters too
@@ -239,10 +239,10 @@ def _read_text(
     skipped = 1 if declared else 0
     remarks: list[str] = []
     fast = None
-    plain = lines if text_column is None else _unquoted(lines, separator)
-    if text_column is not None and _is_plain(plain[skipped:], separator):
+    plain = _unquoted(lines, separator) if texts else lines
+    if texts and _is_plain(plain[skipped:], separator):
         first = plain[skipped].split(separator)
-        spelled = [i for i, name in enumerate(first) if header and one_line(name) == text_column]
+        spelled = [i for i, name in enumerate(first) if header and one_line(name) in texts]
         fast = _read_plain(plain, skipped + header, separator, spelled)
     shown = lines[skipped:] if fast is None else lines[skipped : skipped + 200]
     rows, numbers = _records(path, shown, separator)
@@ -297,12 +297,12 @@ def _read_text(
     frame = pd.DataFrame(rows, dtype=object)
     if fast is not None:
         if fast.iloc[:, len(names) :].astype(bool).any(axis=None):  # far below the first rows
-            return _read_text(path, text, header, None, separator)
+            return _read_text(path, text, header, (), separator)
         head, frame = frame, fast[range(len(names))]
         spelled += [
             i
             for i, name in enumerate(names)
-            if frame[i].dtype != object and (name == text_column or _as_text(head[i], frame[i]))
+            if frame[i].dtype != object and (name in texts or _as_text(head[i], frame[i]))
         ]
         if any(frame[i].dtype != object for i in spelled):
             frame = _read_plain(plain, skipped + header, separator, spelled)[range(len(names))]

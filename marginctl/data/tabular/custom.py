@@ -52,7 +52,8 @@ def read_table(path: Path, target: str, options: ReadOptions = DEFAULT) -> Tabul
         RequestError: the file is no table for classification.
     """
     target = _column_name(target)
-    cells = read_cells(path, header=options.header, text=target)
+    texts = [target] if options.groups is None else [target, _column_name(options.groups)]
+    cells = read_cells(path, header=options.header, texts=texts)
     train = np.ones(len(cells.frame), bool)
     return _build_dataset(cells, target, train, options)[0]
 

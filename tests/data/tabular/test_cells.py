@@ -54,7 +54,7 @@ def test_an_empty_cell_after_a_line_end(tmp_path, separator, end):
     path = tmp_path / "t.csv"
     lines = ["x,kind", *[",a", "2,b"] * 20]
     path.write_text(end.join(lines).replace(",", separator), newline="")
-    cells = read_cells(path, text="kind")
+    cells = read_cells(path, texts=["kind"])
     assert cells.frame["x"].tolist() == ["", "2"] * 20
     assert cells.frame["kind"].tolist() == ["a", "b"] * 20
 
@@ -97,12 +97,12 @@ def test_titles_above_the_header(tmp_path, above):
     """Spreadsheets write them with the separators of the other cells."""
     path = tmp_path / "t.csv"
     path.write_text(f"{above}a,b,kind\n{ROWS}")
-    cells = read_cells(path, text="kind")
+    cells = read_cells(path, texts=["kind"])
     assert list(cells.frame) == ["a", "b", "kind"]
     assert cells.lines[0] == above.count("\n") + 2
     above = above.replace(",,", ",")
     path.write_text(f"{above}a,kind\n" + "".join(f"{i}.5,u\n" for i in range(9)))
-    assert list(read_cells(path, text="kind").frame) == ["a", "kind"]
+    assert list(read_cells(path, texts=["kind"]).frame) == ["a", "kind"]
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
@@ -111,7 +111,7 @@ def test_joined_files_repeat_the_header(tmp_path, separator, mark):
     path = tmp_path / "t.csv"
     text = f"a,b,kind\n{ROWS}".replace(",", separator)
     path.write_text(text + mark + text + mark + text)
-    cells = read_cells(path, text="kind")
+    cells = read_cells(path, texts=["kind"])
     assert len(cells.frame) == 60
     assert cells.lines[20] == 23
     assert cells.frame["kind"].tolist() == ["u", "v"] * 30
@@ -123,7 +123,7 @@ def test_a_markdown_table(tmp_path, line):
     path = tmp_path / "t.md"
     rows = "".join(f"| {row.replace(',', ' | ')} |\n" for row in ROWS.splitlines())
     path.write_text(f"| a | b | kind |\n{line}\n{rows}")
-    frame = read_cells(path, text="kind").frame
+    frame = read_cells(path, texts=["kind"]).frame
     assert len(frame) == 20
     assert frame["kind"].tolist() == ["u", "v"] * 10
 
@@ -185,7 +185,7 @@ def test_a_value_in_a_column_without_a_name_is_read(tmp_path, row, ends, quote):
     lines[row] += "note"
     path = tmp_path / "t.csv"
     path.write_text("\n".join(lines))
-    cells = read_cells(path, text="kind")
+    cells = read_cells(path, texts=["kind"])
     assert list(cells.frame) == ["x", "kind", f"unnamed column {3 + len(ends)}"]
     assert [str(v) for v in cells.frame["x"]] == [str(i) for i in range(1000)]
     assert cells.frame.iloc[:, 2].tolist() == [*[""] * (row - 1), "note", *[""] * (1000 - row)]

@@ -143,6 +143,13 @@ def test_repeated_rows_are_counted(write):
         assert "remove the copies" in line
 
 
+@pytest.mark.parametrize(("first", "second"), [("1.1", "1.10"), ("007", "7")])
+def test_groups_that_are_equal_as_numbers_are_distinct(write, first, second):
+    rows = [f"{i % 7},{(first, second, '8')[i % 3]},{'ab'[i % 2]}" for i in range(30)]
+    summary = summary_of(write("\n".join(["x,family,class", *rows])), groups="family")
+    assert any(r.startswith("3 groups of rows by column 'family'") for r in summary.remarks)
+
+
 def test_rows_that_differ_in_their_id_alone_are_counted(write):
     rows = [f"P{i:03d},{i % 15},{i % 5},{'ab'[i % 2]}" for i in range(30)]
     table = write("\n".join(["patient,x,z,class", *rows]))
