@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from marginctl import NUMERICS
-from marginctl.crossval.executors import StackExecutor, train
+from marginctl.crossval.executors import StackExecutor, TrainedStack, train
 from marginctl.crossval.stack import Stack
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.runs.run_dir import versions
@@ -28,21 +28,25 @@ RECOUNT_INTERVAL = 2.0  # seconds between two requests for the number of workers
 RESUME_HINT = "finished trials are kept: the same command again resumes"
 
 
+class MismatchError(Exception):
+    """A worker has other versions or more than one thread."""
+
+
 def numeric_environment() -> dict[str, Any]:
     """Return the versions that a worker must share with the submitting process."""
     packages: dict[str, Any] = {k: v for k, v in versions().items() if k != "python"}
     return packages | {"numerics": NUMERICS}
 
 
-def train_on_worker(expected: dict[str, Any], packed: bytes) -> dict[str, Any]:
+def train_on_worker(expected: dict[str, Any], packed: bytes) -> TrainedStack:
     """Train a stack on a worker of the cluster.
 
     Args:
         expected: `numeric_environment` of the submitting process.
         packed: the pickled arguments of `train`, which another version might be unable to load.
 
-    Returns:
-        `trained`; or `mismatch`, the reason why this worker may not train.
+    Raises:
+        MismatchError: this worker may not train.
     """
     from distributed import get_worker
 
@@ -50,18 +54,18 @@ def train_on_worker(expected: dict[str, Any], packed: bytes) -> dict[str, Any]:
     actual = numeric_environment()
     for name, version in expected.items():
         if actual.get(name) != version:
-            return {
-                "mismatch": f"{worker.address} has {name} {actual.get(name)}, expected {version} "
-                "as in this process"
-            }
+            raise MismatchError(
+                f"{worker.address} has {name} {actual.get(name)}, expected {version} as in this "
+                "process"
+            )
     if worker.state.nthreads != 1:
-        return {
-            "mismatch": f"{worker.address} has {worker.state.nthreads} threads, expected 1: start "
-            "its workers with --nthreads 1, one per core"
-        }
+        raise MismatchError(
+            f"{worker.address} has {worker.state.nthreads} threads, expected 1: start its workers "
+            "with --nthreads 1, one per core"
+        )
     task = worker.state.tasks[worker.get_current_task()]
     # a task is cancelled when its command was interrupted or killed
-    return {"trained": train(*pickle.loads(packed), cancelled=lambda: task.state == "cancelled")}
+    return train(*pickle.loads(packed), cancelled=lambda: task.state == "cancelled")
 
 
 class DaskExecutor(StackExecutor):
@@ -124,15 +128,12 @@ class DaskExecutor(StackExecutor):
         """Set a future to the outcome of its dask task."""
         self._submitted.discard(task)
         try:
-            outcome = task.result()
+            trained = task.result()
         except Exception as error:  # CancelledError among them
             future.set_exception(error)
             return
-        if "mismatch" in outcome:
-            future.set_exception(_MismatchError(outcome["mismatch"]))
-            return
         self._cost += cost
-        future.set_result(outcome["trained"])
+        future.set_result(trained)
 
     def capacity(self) -> int:
         return 2 * max(1, self.num_workers())
@@ -143,7 +144,7 @@ class DaskExecutor(StackExecutor):
     def fatal_error(self, error: BaseException) -> MarginctlError | None:
         from distributed.scheduler import KilledWorker
 
-        if isinstance(error, _MismatchError):
+        if isinstance(error, MismatchError):
             return RequestError(
                 f"--scheduler {self.address}: {error}: install the same versions there: "
                 f"{RESUME_HINT}"
@@ -170,10 +171,6 @@ class DaskExecutor(StackExecutor):
         """Disconnect from the scheduler, which drops the tasks of this command."""
         with contextlib.suppress(Exception):
             self._client.close(timeout=1.0)
-
-
-class _MismatchError(Exception):
-    """A worker has other versions or more than one thread."""
 
 
 def _resolve_address(address_or_file: str) -> str:

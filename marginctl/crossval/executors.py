@@ -62,27 +62,6 @@ class TrainedStack:
     choices: Sequence[Choice] = ()  # of a tuned stack or a baseline, one of each network
 
 
-class _CostReporter:
-    """Reports the cost of finished epochs now and then, and raises where training is cancelled."""
-
-    INTERVAL = 0.2  # seconds
-
-    def __init__(self, report: Callable[[float], None], cancelled: Callable[[], bool]) -> None:
-        self._report, self._cancelled = report, cancelled
-        self._unreported, self._last = 0.0, time.monotonic()
-
-    def add(self, cost: float) -> None:
-        if self._cancelled():
-            raise CancelledTrainingError
-        self._unreported += cost
-        if time.monotonic() - self._last > self.INTERVAL:
-            self.flush()
-
-    def flush(self) -> None:
-        self._report(self._unreported)
-        self._unreported, self._last = 0.0, time.monotonic()
-
-
 def train(
     stack: Stack,
     device: str,
@@ -95,36 +74,40 @@ def train(
 
     Args:
         outputs: files to make besides the result: PREDICTIONS, NETWORKS.
-        report: called with the cost of the epochs since its last call.
+        report: called with the cost of each finished epoch.
         cancelled: returns whether to stop; called at every epoch.
 
     Raises:
         CancelledTrainingError: `cancelled` returned true.
     """
-    if cancelled():
-        raise CancelledTrainingError
-    reporter = _CostReporter(report, cancelled)
+
+    def report_cost(cost: float) -> None:
+        if cancelled():
+            raise CancelledTrainingError
+        report(cost)
+
+    report_cost(0.0)
     if isinstance(stack.objective, SklearnBaseline):
-        return _train_baseline(stack, outputs, reporter)
+        return _train_baseline(stack, outputs, report_cost)
     from marginctl.crossval.nested_cv import train_and_choose
 
     with one_thread():
-        trained = train_and_choose(stack, device, reporter.add)
+        trained = train_and_choose(stack, device, report_cost)
         networks, predictions = trained.networks, None
         if PREDICTIONS in outputs:
             predictions = sorted(
                 (row for n in networks for row in n.test_predictions()), key=lambda r: r[1:3]
             )
         arrays = networks[0].arrays() if NETWORKS in outputs else None
-    reporter.flush()
     return TrainedStack(trained.result, predictions, arrays, trained.choices)
 
 
-def _train_baseline(stack: Stack, outputs: frozenset[str], reporter: _CostReporter) -> TrainedStack:
+def _train_baseline(
+    stack: Stack, outputs: frozenset[str], report_cost: Callable[[float], None]
+) -> TrainedStack:
     from marginctl.crossval.baselines import train_baseline
 
-    result, choices, probabilities = train_baseline(stack, reporter.add)
-    reporter.flush()
+    result, choices, probabilities = train_baseline(stack, report_cost)
     predictions = None
     if PREDICTIONS in outputs:
         predictions = [

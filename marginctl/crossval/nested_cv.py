@@ -35,7 +35,7 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
     started = time.perf_counter()
     tuning = stack.tuning
     if tuning is None:
-        result, trained = _train(stack, device, report_cost)
+        result, trained = stacked_trainer.train_stack(stack, device, report_cost)
         return TunedStack(result, [trained], [])
     outer = stack.by_number
     scores = np.empty((len(tuning.candidates), len(outer)), np.int64)
@@ -44,7 +44,7 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
     for group in groups:
         splits = [replace(n, variant=v) for n in inner_networks for v in range(len(group))]
         inner = replace(candidate_stack(stack, group, splits), measured=False)
-        result, _ = _train(inner, device, report_cost)
+        result, _ = stacked_trainer.train_stack(inner, device, report_cost)
         shape = (len(group), len(outer), tuning.inner_folds)
         scores[group] = result.correct.reshape(shape).sum(2)
     chosen = np.argmax(scores, axis=0)
@@ -59,7 +59,7 @@ def train_and_choose(stack: Stack, device: str, report_cost: Callable[[float], N
         variants = {index: variant for variant, index in enumerate(group)}
         splits = [replace(outer[p], variant=variants[int(chosen[p])]) for p in positions]
         final = candidate_stack(stack, group, splits)
-        result, trained = _train(final, device, report_cost)
+        result, trained = stacked_trainer.train_stack(final, device, report_cost)
         networks.append(trained)
         for key, values in vars(result).items():
             if key not in ("seconds", "losses"):
@@ -105,10 +105,3 @@ def inner_splits(stack: Stack) -> list[NetworkSplit]:
             train, test = np.delete(network.train, positions), network.train[positions]
             splits.append(NetworkSplit(network.repeat, first + i, train, test))
     return splits
-
-
-def _train(
-    stack: Stack, device: str, report_cost: Callable[[float], None]
-) -> tuple[StackResult, StackedNetworks]:
-    cost = stack.cost / stack.protocol.epochs
-    return stacked_trainer.train_stack(stack, device, on_epoch=lambda: report_cost(cost))

@@ -307,7 +307,10 @@ def build_stacks(
         folds = num_folds(dataset, protocol)
         ranges = [(folds * i, folds * (i + 1)) for i in range(protocol.repeats)]
     else:
-        ranges = _stack_ranges(dataset, protocol, _device_stack_bytes(device))
+        networks = num_folds(dataset, protocol) * protocol.repeats
+        total_bytes = _trial_bytes(dataset, protocol)
+        number = min(networks, math.ceil(total_bytes / _device_stack_bytes(device)))
+        ranges = list(itertools.pairwise(networks * i // number for i in range(number + 1)))
     return [
         Stack(dataset, objective, protocol, seed, *part, tuning, None, batched_with, measured)
         for part in ranges
@@ -323,15 +326,6 @@ def _device_stack_bytes(device: str) -> float:
     if device == "mps":
         return GPU_MEMORY_SHARE * torch.mps.recommended_max_memory()
     return GPU_MEMORY_SHARE * torch.cuda.get_device_properties(device).total_memory
-
-
-def _stack_ranges(
-    dataset: TabularDataset, protocol: Protocol, stack_bytes: float = STACK_BYTES
-) -> list[tuple[int, int]]:
-    networks = num_folds(dataset, protocol) * protocol.repeats
-    number = min(networks, math.ceil(_trial_bytes(dataset, protocol) / stack_bytes))
-    edges = [networks * i // number for i in range(number + 1)]
-    return list(itertools.pairwise(edges))
 
 
 def _trial_bytes(dataset: TabularDataset, protocol: Protocol) -> int:
@@ -350,19 +344,17 @@ def max_variants(dataset: TabularDataset, protocol: Protocol) -> int:
 COST_KEYS = frozenset({"hidden", "epochs", "batch_size"})  # the protocol's keys that `cost` reads
 
 
-def variants_cost(dataset: TabularDataset, protocol: Protocol, count: int) -> float:
-    """Return the cost of `count` variants of a protocol, for one objective and one seed."""
-    size = max_variants(dataset, protocol)
-    networks = num_folds(dataset, protocol) * protocol.repeats
-    fraction = 1 - 1 / protocol.folds
+def variants_cost(
+    dataset: TabularDataset, objective: ParsedObjective, protocol: Protocol, count: int
+) -> float:
+    """Return the cost of `count` variants of a protocol, for one seed and any objective."""
 
     def stack_cost(variants: int) -> float:
-        ranges = _stack_ranges(dataset, protocol) if variants == 1 else [(0, networks)]
-        return sum(
-            _training_cost(dataset, protocol, (last - first) * variants, fraction)
-            for first, last in ranges
-        )
+        batched_with = (protocol,) * variants if variants > 1 else ()
+        stacks = build_stacks(dataset, objective, protocol, 0, batched_with=batched_with)
+        return sum(stack.cost for stack in stacks)
 
+    size = max_variants(dataset, protocol)
     full, rest = divmod(count, size)
     return full * stack_cost(size) + (stack_cost(rest) if rest else 0.0)
 

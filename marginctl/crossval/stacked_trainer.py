@@ -152,8 +152,8 @@ GATHER_BYTES = {"cpu": 2**20, "cuda": 2**26, "mps": 2**26}
 def train_stack(
     stack: Stack,
     device: str = "cpu",
+    report_cost: Callable[[float], None] = lambda cost: None,
     dtype: torch.dtype = torch.float32,
-    on_epoch: Callable[[], None] = lambda: None,
 ) -> tuple[StackResult, StackedNetworks]:
     """Train and test the networks of a stack.
 
@@ -161,6 +161,7 @@ def train_stack(
     that epoch, is trained no further and is marked as diverged; no other network is affected.
 
     Args:
+        report_cost: called with the cost of every finished epoch.
         dtype: of weights and arithmetic; float32, and float64 to check against a reference.
     """
     started = time.perf_counter()
@@ -189,6 +190,7 @@ def train_stack(
     healthy = torch.ones(len(counts), dtype=torch.bool, device=networks.device)
     tensors = list({**networks.weights, **networks.state, **networks.running}.values())
     last_good = [value.clone() for value in tensors]
+    epoch_cost = stack.cost / stack.protocol.epochs
     for epoch in range(stack.protocol.epochs):
         epoch_orders = {key: order.next_epoch() for key, order in orders.items()}
         for i, network in enumerate(stack.networks):
@@ -216,7 +218,7 @@ def train_stack(
             for good, value in zip(last_good, tensors, strict=True):
                 mask = healthy.view(-1, *[1] * (value.dim() - 1))
                 good.copy_(torch.where(mask, value, good))
-        on_epoch()
+        report_cost(epoch_cost)
     torch._foreach_copy_(tensors, last_good)
     networks.set_progress(stack.protocol.epochs, 0)
 

@@ -10,7 +10,7 @@ import itertools
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,14 +45,6 @@ TRIALS_PER_PART = 10_000  # of a round: small enough for memory, large enough to
 MAX_LISTED = 1000  # settings of the last round in the result
 
 
-@dataclass
-class Evaluation:
-    """A setting and its cells, for every alternative objective of every column."""
-
-    setting: Setting
-    cells: Cells = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class Match:
     """A setting compared with the published table."""
@@ -61,6 +53,7 @@ class Match:
     objectives: Mapping[str, str]  # column -> the alternative objective that is nearest
     distance: Distance
     cells: Cells  # the columns' cells, with these objectives
+    measured: Cells  # the cells of every alternative
 
     def sort_key(self, criterion: str) -> tuple[float, int]:
         """Return the distance to sort by, and the setting's number to break ties."""
@@ -82,7 +75,8 @@ class Match:
 
 
 def match(
-    evaluation: Evaluation,
+    setting: Setting,
+    measured: Cells,
     alternatives: Mapping[str, Sequence[ParsedObjective]],
     published: Cells,
     selected_on: Sequence[str],
@@ -91,6 +85,7 @@ def match(
     """Compare a setting with the published table, each column by its nearest alternative.
 
     Args:
+        measured: the setting's cells, for every alternative objective of every column.
         selected_on: the data sets on which the nearest alternatives are selected.
         scored_on: the data sets of the distance; None for the same.
     """
@@ -99,20 +94,20 @@ def match(
         mean_errors = {}
         for name in map(str, objectives):
             errors = [
-                abs(evaluation.cells[d, name].mean - published[d, column].mean)
+                abs(measured[d, name].mean - published[d, column].mean)
                 for d in selected_on
-                if (d, column) in published and (d, name) in evaluation.cells
+                if (d, column) in published and (d, name) in measured
             ]
             mean_errors[name] = statistics.fmean(errors) if errors else 0.0
         nearest[column] = min(mean_errors, key=mean_errors.__getitem__)
     scored_on = scored_on or selected_on
     cells = {
-        (d, column): evaluation.cells[d, name]
+        (d, column): measured[d, name]
         for column, name in nearest.items()
         for d in scored_on
-        if (d, name) in evaluation.cells
+        if (d, name) in measured
     }
-    return Match(evaluation.setting, nearest, distance(cells, published, scored_on), cells)
+    return Match(setting, nearest, distance(cells, published, scored_on), cells, measured)
 
 
 def selections(names: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
@@ -187,31 +182,35 @@ def halve(
     remaining, rounds, networks = grid.sample(), [], 0
     selected: dict[str, set[int]] | None = None  # setting numbers of each selection; None: all
     for number, stage in enumerate(recipe.search.rounds, 1):
-        ranked: dict[str, list[tuple[Match, Evaluation]]] = {key: [] for key in splits}
+        ranked: dict[str, list[Match]] = {key: [] for key in splits}
         parts = split_round(grid, remaining, trials_per_setting(recipe, datasets))
         for i, part in enumerate(parts, 1):
             settings = [grid.setting(n).with_repeats(stage.repeats) for n in part.tolist()]
             trials = round_trials(settings, datasets, recipe)
-            evaluations = evaluate(trials, train(trials, Part(number, i, len(parts))))
+            measured = evaluate(trials, train(trials, Part(number, i, len(parts))))
             networks += sum(trial.networks for trial in trials)
             for key, (selected_on, _) in splits.items():
-                new = [e for n, e in evaluations.items() if selected is None or n in selected[key]]
-                pairs = ranked[key] + [
-                    (match(e, alternatives, published, selected_on), e) for e in new
+                matches = ranked[key] + [
+                    match(s, measured[s.number], alternatives, published, selected_on)
+                    for s in settings
+                    if selected is None or s.number in selected[key]
                 ]
-                pairs.sort(key=lambda pair: pair[0].sort_key(criterion))
-                ranked[key] = pairs[: max(stage.keep, MAX_LISTED)]
+                matches.sort(key=lambda m: m.sort_key(criterion))
+                ranked[key] = matches[: max(stage.keep, MAX_LISTED)]
         rounds.append({"repeats": stage.repeats, "settings": len(remaining)})
         selected = {
-            key: {m.setting.number for m, _ in pairs[: stage.keep]} for key, pairs in ranked.items()
+            key: {m.setting.number for m in matches[: stage.keep]}
+            for key, matches in ranked.items()
         }
         remaining = np.array(sorted(set().union(*selected.values()))) - 1
-    held_out = [
-        (scored_on, match(ranked[key][0][1], alternatives, published, selected_on, scored_on))
-        for key, (selected_on, scored_on) in splits.items()
-        if key != ALL
-    ]
-    return SearchResult(rounds, [m for m, _ in ranked[ALL]], held_out, networks)
+    held_out = []
+    for key, (selected_on, scored_on) in splits.items():
+        if key != ALL:
+            best = ranked[key][0]
+            names = (selected_on, scored_on)
+            scored = match(best.setting, best.measured, alternatives, published, *names)
+            held_out.append((scored_on, scored))
+    return SearchResult(rounds, ranked[ALL], held_out, networks)
 
 
 def trials_per_setting(recipe: UciCvRecipe, datasets: Sequence[TabularDataset]) -> int:
@@ -234,23 +233,20 @@ def split_round(grid: Grid, indices: IntArray, trials_each: int) -> list[IntArra
 
 def evaluate(
     trials: Mapping[CVTrial, Setting], records: Mapping[CVTrial, CVResult]
-) -> dict[int, Evaluation]:
-    """Return the cells of each setting, over all seeds."""
+) -> dict[int, Cells]:
+    """Return the cells of each setting, by its number, over all seeds."""
     accuracies: dict[int, dict[tuple[str, str], list[float]]] = {}
-    settings: dict[int, Setting] = {}
     for trial, setting in trials.items():
-        settings[setting.number] = setting
         cells = accuracies.setdefault(setting.number, {})
         values = cells.setdefault((trial.dataset.name, str(trial.objective)), [])
         values += [a for repeat in records[trial].accuracies for a in repeat]
-    evaluations = {}
-    for number, cells in accuracies.items():
-        means = {
+    return {
+        number: {
             key: PublishedMean(statistics.fmean(a), statistics.stdev(a), len(a))
             for key, a in cells.items()
         }
-        evaluations[number] = Evaluation(settings[number], means)
-    return evaluations
+        for number, cells in accuracies.items()
+    }
 
 
 # Called with a part of a round, all its trials, and the cost of those that are to be trained.
@@ -312,7 +308,8 @@ def plan(session: UciCvSession, workers: int) -> SearchPlan:
             for dataset in session.datasets:
                 size = num_folds(dataset, protocol) * protocol.repeats
                 networks += count * variants * trials_per_dataset * size
-                cost += count * trials_per_dataset * variants_cost(dataset, protocol, variants)
+                stacks = variants_cost(dataset, recipe.objectives[0], protocol, variants)
+                cost += count * trials_per_dataset * stacks
                 cost += SAVE_SECONDS * count * variants * trials_per_dataset
         costs.append(cost)
         most = selected * stage.keep  # each selection may keep different settings

@@ -75,13 +75,13 @@ class Leaderboard(CostProgress):
         trial = self._by_id[record.trial]
         self._records[trial] = record
         self.count_trial(reused=reused)
-        number = self._settings[trial].number
-        trials = {t: self._settings[t] for t in self._by_setting[number]}
+        setting = self._settings[trial]
+        trials = {t: self._settings[t] for t in self._by_setting[setting.number]}
         if not all(t in self._records for t in trials):
             return
         datasets = list(dict.fromkeys(t.dataset.name for t in trials))
-        evaluation = evaluate(trials, self._records)[number]
-        nearest = match(evaluation, self._alternatives, self._published, datasets)
+        measured = evaluate(trials, self._records)[setting.number]
+        nearest = match(setting, measured, self._alternatives, self._published, datasets)
         self._settings_done += 1
         ranked = sorted([*self._matches, nearest], key=lambda m: m.sort_key(self._criterion))
         self._matches = ranked[:LEADERS]
