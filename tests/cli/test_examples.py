@@ -33,7 +33,7 @@ def test_every_command_has_examples_that_name_it():
     assert set(examples.EXAMPLES) == {*COMMANDS, *GROUPS}
     for command, lines in examples.EXAMPLES.items():
         assert all(line.startswith(f"marginctl {command}") for line in lines)
-        assert all(f"`{line}`" in examples.epilog(command) for line in lines)
+        assert all(f"\n  {line}" in examples.epilog(command) for line in lines)
 
 
 @pytest.mark.parametrize(
