@@ -9,13 +9,22 @@ import pytest
 from PIL import Image
 
 from marginctl.data.images.folders import list_image_folder, open_rgb
-from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 from marginctl.recipe.load import RecipeDocument, validate
 from marginctl.recipe.train import TrainRecipe
-from tests.data.helpers import BLUE, GREEN, POINTER, RED, denied, paint, refusal, write
+from tests.data.helpers import (
+    BLUE,
+    GREEN,
+    POINTER,
+    RED,
+    denied,
+    load_in_memory,
+    load_on_disk,
+    paint,
+    refusal,
+    write,
+)
 
 
 @pytest.fixture

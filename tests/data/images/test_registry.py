@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.registry import (
     IMAGE_SETS,
     OPENOOD_SETS,
@@ -17,7 +16,7 @@ from marginctl.data.images.registry import (
 )
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object
-from tests.data.helpers import refusal
+from tests.data.helpers import load_in_memory, refusal
 
 
 def test_entries():

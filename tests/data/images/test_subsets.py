@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from marginctl.data.images.in_memory import InMemoryImages, PixelSplit, load_in_memory
+from marginctl.data.images.in_memory import InMemoryImages, PixelSplit
 from marginctl.data.images.subsets import label_noise, long_tailed, subsample
 from marginctl.errors import RequestError
+from tests.data.helpers import load_in_memory
 
 CLASSES = [400, 100, 25, 3]
 
