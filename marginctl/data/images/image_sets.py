@@ -52,10 +52,6 @@ def load_image_set(
         )
     if "stream" not in modes:
         return load_original_files(name, data_dir, test_only=options.get("test_only", False))
-    if "memory" not in modes and not stream:
-        raise RequestError(f"data set '{name}': is too large for memory: use data.load = stream")
-    if image_size < 1:
-        raise RequestError(f"data.image_size = {image_size}: expected 1 or more")
     root, listing = list_image_set(name, data_dir, **options)
     if exclude is not None:
         rows = exclude_images(listing.test, name, resolve_path(exclude, data_dir))

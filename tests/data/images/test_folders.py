@@ -225,11 +225,6 @@ def test_a_folder_that_cannot_be_listed(pets, monkeypatch):
     )
 
 
-def test_no_pixels(pets):
-    line = refusal(RequestError, load_in_memory, "folder:pets", pets.parent, image_size=0)
-    assert line == "data.image_size = 0: expected 1 or more"
-
-
 def test_hymenoptera(data_dir):
     data = load_in_memory("folder:hymenoptera", data_dir)
     assert data.classes == ("ants", "bees")

@@ -119,13 +119,6 @@ def test_loading_modes(name, modes):
     assert loading_modes(name) == modes
 
 
-@pytest.mark.parametrize("name", ["imagenet", "list:x"])
-def test_a_set_on_disk_is_not_loaded_in_memory(tmp_path, name):
-    assert refusal(RequestError, load_in_memory, name, tmp_path) == (
-        f"data set '{name}': is too large for memory: use data.load = stream"
-    )
-
-
 def test_the_sets_of_openood():
     """Table 1 of OpenOOD 1.5, with the names of here."""
     far = ["mnist", "svhn", "dtd", "places-365"]
