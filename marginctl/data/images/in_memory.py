@@ -134,40 +134,34 @@ def find_in_memory(name: str, data_dir: Path) -> Path | None:
 
 
 def load_original_files(name: str, data_dir: Path, *, test_only: bool = False) -> InMemoryImages:
-    """Return a named image set, read from its original files.
+    """Return a named image set, read from its original files; MD5 digests are checked first.
 
     Raises:
         MissingDataError: files are missing.
         RequestError: files are corrupt or not the original ones.
     """
-    entry = registry.IMAGE_SETS[name]
+    entry, owner = registry.IMAGE_SETS[name], f"image set '{name}'"
+    parts = ("test",) if test_only else ("train", "test")
+    arrays: dict[str, ArraySplit]
     if entry.embedded:
-        arrays, folder = import_object(entry.embedded, f"image set '{name}'")(), None
+        folder = None
+        arrays = dict(zip(("train", "test"), import_object(entry.embedded, owner)(), strict=True))
     else:
-        *arrays, folder = _read_splits(name, entry, data_dir, test_only=test_only)
+        layout, paths = _find_layout(name, entry, data_dir, test_only=test_only)
+        folder = data_dir / layout.folder
+        for path in paths:
+            if path.name in layout.md5:
+                _check_md5(path, layout.md5[path.name])
+        reader: Callable[[Sequence[Path], int], ArraySplit] = import_object(layout.reader, owner)
+        first = len(paths) - len(layout.test)  # of the test part
+        files = {"train": paths[:first], "test": paths[first:]}
+        arrays = {part: reader(files[part], entry.part_sizes[part]) for part in parts}
+    splits = {part: PixelSplit(arrays[part][0], y=arrays[part][1]) for part in parts}
+    test = splits["test"]
     assert not isinstance(entry.classes, int)
-    train, test = (PixelSplit(x, y=y) for x, y in arrays)
-    if test_only:
-        train = test.select(slice(0))
-    images = InMemoryImages(name, entry.classes, train, test)
-    _check_splits(images, entry, folder, ("test",) if test_only else ("train", "test"))
+    images = InMemoryImages(name, entry.classes, splits.get("train", test.select(slice(0))), test)
+    _check_splits(images, entry, folder, parts)
     return images
-
-
-def _read_splits(
-    name: str, entry: registry.ImageSet, data_dir: Path, *, test_only: bool
-) -> tuple[ArraySplit, ArraySplit, Path]:
-    """Return the training and the test split, and their folder; MD5 digests are checked first."""
-    layout, paths = _find_layout(name, entry, data_dir, test_only=test_only)
-    for path in paths:
-        if path.name in layout.md5:
-            _check_md5(path, layout.md5[path.name])
-    reader: Callable[[Sequence[Path], int], ArraySplit]
-    reader = import_object(layout.reader, f"image set '{name}'")
-    split = 0 if test_only else len(layout.train)
-    train = None if test_only else reader(paths[:split], entry.num_images[0])
-    test = reader(paths[split:], entry.num_images[1])
-    return train or test, test, data_dir / layout.folder
 
 
 def _find_layout(
