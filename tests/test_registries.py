@@ -140,7 +140,7 @@ def builtin(toys, monkeypatch):
         (BACKBONES, "flat", module.BACKBONE),
         (METRICS, "toy-error", module.METRIC),
         (FORMATS, "captions", module.FORMAT),
-        (load._papers(), "toy-paper", module.PAPER),
+        (load.papers_registry(), "toy-paper", module.PAPER),
     ]
     for registry, name, entry in entries:
         monkeypatch.setitem(registry.builtin, name, entry)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from marginctl.data.images.in_memory import find_in_memory, load_in_memory
+from marginctl.data.images.image_sets import load_image_set
+from marginctl.data.images.in_memory import find_in_memory
 from marginctl.data.images.listing import find_on_disk
-from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.images.registry import IMAGE_SETS
 from marginctl.data.paths import MissingDataError
 from marginctl.data.tabular.uci import check_uci_name, load_uci, missing_files, uci_definitions
@@ -74,10 +74,8 @@ def _image_state(name: str, data_dir: Path, *, read: bool) -> tuple[str, str | N
         return "absent", None, error.lines[0]
     path = str(folder) if folder else None
     try:
-        if read and on_disk:
-            load_on_disk(name, data_dir, 224)
-        elif read:
-            load_in_memory(name, data_dir)
+        if read:
+            load_image_set(name, data_dir, 224, stream=on_disk)
     except RequestError as error:
         return "corrupt", path, error.lines[0]
     return "present" if path else "built in", path, None

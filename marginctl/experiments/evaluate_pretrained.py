@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from marginctl.calibration.calibrator import Calibrator, evaluate_calibrator
-from marginctl.data.images.image_sets import load_ood_datasets
+from marginctl.data.images.image_sets import load_image_set, load_ood_datasets
 from marginctl.data.images.listing import imagenet_wnids
-from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.images.summary import inspect_image_set
 from marginctl.errors import RequestError
 from marginctl.experiments.evaluate import OnSummary
@@ -56,7 +55,7 @@ def evaluate_weights(
     summary = inspect_image_set(data, data_dir, test_only=True)
     if summary is not None and on_summary is not None:
         on_summary(data, summary)
-    files = load_on_disk(data, data_dir, weights.image_size, test_only=True)
+    files = load_image_set(data, data_dir, weights.image_size, stream=True, test_only=True)
     numbers, matched = match_classes(files.classes, categories, weights.name)
     ood_sets = load_ood_datasets(ood, files, data_dir, stream=True)
     network = weights.network().eval().to(device)

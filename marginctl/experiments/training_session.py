@@ -152,7 +152,7 @@ def prepare_train(request: Request) -> Session:
     source = None
     if recipe.weights is not None:
         source = load_initial_weights(recipe.model, recipe.weights)
-        section = recipe.data_like_source(source.image_size, source.resizing, stream=True)
+        section = recipe.data_like_source(None, source.image_size, source.resizing)
         recipe = TrainRecipe.model_validate(recipe.model_dump() | {"data": section})
     default_name = f"{recipe.data.name}-{recipe.model}"
     return Session(**session_fields(recipe, file, request, default_name, source, "weights"))

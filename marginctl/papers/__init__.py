@@ -14,7 +14,7 @@ from marginctl.papers.published import (
     Quantity,
     read_paper,
 )
-from marginctl.recipe.load import PUBLISHED, paper_folders
+from marginctl.recipe.load import PUBLISHED, papers_registry
 from marginctl.utils.text import did_you_mean
 
 __all__ = [
@@ -35,17 +35,12 @@ _ROMAN = {"1": "I", "2": "II", "3": "III", "4": "IV", "5": "V", "6": "VI", "7": 
 
 
 def papers() -> list[Paper]:
-    return [_paper(name, folder) for name, folder in paper_folders().items()]
+    return [_paper(name, folder) for name, folder in papers_registry().items()]
 
 
 def check_paper(name: str) -> None:
     """Raise a RequestError for an unknown paper."""
-    known = list(paper_folders())
-    if name not in known:
-        raise RequestError(
-            f"unknown paper '{name}': expected one of {', '.join(known)}."
-            + did_you_mean(name, known)
-        )
+    papers_registry().find(name)
 
 
 def published_table(paper: str, number: str) -> PublishedTable:
@@ -54,8 +49,7 @@ def published_table(paper: str, number: str) -> PublishedTable:
     Raises:
         RequestError: there is no such paper, or it has no such table.
     """
-    check_paper(paper)
-    tables = _paper(paper, paper_folders()[paper]).tables
+    tables = _paper(paper, papers_registry().find(paper)).tables
     if number not in tables:
         known = ", ".join(tables) or "none (it has claims only)"
         raise RequestError(
@@ -82,5 +76,5 @@ def published_means(paper: str | None, number: str | None) -> dict[tuple[str, st
 
 
 @cache
-def _paper(name: str, folder: Path) -> Paper:
-    return read_paper(name, folder / PUBLISHED)
+def _paper(name: str, folder: str) -> Paper:
+    return read_paper(name, Path(folder) / PUBLISHED)

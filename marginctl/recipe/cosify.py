@@ -62,16 +62,14 @@ class CosifyRecipe(EvaluatedRecipe):
     ) -> Self:
         """Return the recipe with the missing fields taken from its source model."""
         check_same_model(self.model, model, self.source_model)
-        section = self.data.model_dump(include=self.data.model_fields_set)
-        if "name" not in section and "data.name" not in self.grid:
-            if data is None:
-                raise RequestError(
-                    f"source_model = {self.source_model}: its images are unknown: name images with "
-                    "--data"
-                )
-            section = data.model_dump() | section
+        if self.names_data:
+            section = self.data_like_source(data, image_size, resizing)
+        elif data is not None:
+            section = data.model_dump() | self.data.model_dump(include=self.data.model_fields_set)
         else:
-            stream = data is None or data.streamed
-            section = self.data_like_source(image_size, resizing, stream=stream)
+            raise RequestError(
+                f"source_model = {self.source_model}: its images are unknown: name images with "
+                "--data"
+            )
         document = self.model_dump() | {"model": model, "data": section}
         return self.revalidated(document, f"source_model = {self.source_model}")

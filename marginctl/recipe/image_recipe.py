@@ -282,19 +282,27 @@ class ImageRecipe(fields.Section):
         except ValidationError as error:
             raise RequestError(f"{where}: {fields.first_error_line(error)}") from None
 
+    @property
+    def names_data(self) -> bool:
+        """Whether the recipe names images; the default of `train` is never meant."""
+        return "data.name" in self.grid or "name" in self.data.model_fields_set
+
     def data_like_source(
-        self, image_size: int, resizing: Resizing, *, stream: bool
+        self, data: ImageData | None, image_size: int, resizing: Resizing
     ) -> dict[str, Any]:
         """Return the data section that prepares files as for a source model; set values stay.
 
         Args:
-            image_size: of the source model; 0 where it is unknown, and so is the preparation.
+            data: the images that it was trained on; None for weights, whose images are streamed.
+            image_size, resizing: of its images; the size is 0 where it is unknown, and so is the
+                preparation.
         """
         section = self.data.model_dump(exclude_none=True)
         modes = [loading_modes(name) for name in self.grid.get("data.name", [self.data.name])]
         if not image_size or not any("stream" in mode for mode in modes):
             return section
-        load = {"load": "stream"} if stream and all("stream" in mode for mode in modes) else {}
+        stream = (data is None or data.streamed) and all("stream" in mode for mode in modes)
+        load = {"load": "stream"} if stream else {}
         section = {"image_size": image_size} | load | section
         is_streamed = all(section.get("load", mode[0]) == "stream" for mode in modes)
         if is_streamed and section["augment"] != "flip":

@@ -62,9 +62,9 @@ def shipped_recipes() -> dict[str, Path]:
     """Return the recipes of this package and of plug-ins: `<paper>/<table>` and the file."""
     shipped = recipes_folder()
     folders = {"": shipped} | {
-        f"{name}/": folder
-        for name, folder in paper_folders().items()
-        if not folder.is_relative_to(shipped)
+        f"{name}/": Path(folder)
+        for name, folder in papers_registry().items()
+        if not Path(folder).is_relative_to(shipped)
     }
     return {
         prefix + path.relative_to(folder).with_suffix("").as_posix(): path
@@ -74,13 +74,8 @@ def shipped_recipes() -> dict[str, Path]:
     }
 
 
-def paper_folders() -> dict[str, Path]:
-    """Return the folder of each paper by its name: those that hold its published values."""
-    return {name: Path(folder) for name, folder in _papers().items()}
-
-
 @functools.cache
-def _papers() -> Registry[str]:
+def papers_registry() -> Registry[str]:
     """Return the registry of papers; the entry is the folder, so adding a paper adds no code."""
     folders = sorted(recipes_folder().glob(f"*/{PUBLISHED}"))
     shipped = {path.parent.name: str(path.parent) for path in folders}

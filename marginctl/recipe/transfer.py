@@ -137,11 +137,6 @@ class TransferRecipe(image_recipe.ImageRecipe):
     def trainable_blocks(self) -> str:
         return self.blocks
 
-    @property
-    def names_data(self) -> bool:
-        """Whether the recipe names images; the default of `train` is never meant."""
-        return "data.name" in self.grid or "name" in self.data.model_fields_set
-
     def for_source_model(
         self,
         source_model: str,
@@ -152,14 +147,10 @@ class TransferRecipe(image_recipe.ImageRecipe):
     ) -> Self:
         """Return the recipe of one source model, with images prepared as for its training.
 
-        Args:
-            data: the images that it was trained on; None for published weights, whose images are
-                streamed as in `eval`.
-            image_size, resizing: of its images; used for images in files if the recipe sets none.
+        The other arguments are those of `data_like_source`.
         """
         image_recipe.check_same_model(self.model, model, source_model)
-        stream = data is None or data.streamed
-        section = self.data_like_source(image_size, resizing, stream=stream)
+        section = self.data_like_source(data, image_size, resizing)
         document = self.model_dump(exclude={"grid"})
         if self.method == "probe":
             document["train"]["precision"] = "fp32"  # the precision of its features

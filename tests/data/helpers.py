@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from marginctl.data.images.image_sets import load_image_set
+
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 20054\n"
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
 
@@ -33,3 +35,11 @@ def paint(path: Path, colour=GREEN, size=(12, 10), **options) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, colour).save(path, **options)
     return path
+
+
+def load_in_memory(name, data_dir, image_size=64, **options):
+    return load_image_set(name, data_dir, image_size, stream=False, **options)
+
+
+def load_on_disk(name, data_dir, image_size, **options):
+    return load_image_set(name, data_dir, image_size, stream=True, **options)

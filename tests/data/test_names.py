@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.names import class_numbers
 from marginctl.errors import RequestError
-from tests.data.helpers import paint, refusal
+from tests.data.helpers import load_in_memory, load_on_disk, paint, refusal
 
 ATTRIBUTES = [
     "name",

@@ -138,7 +138,7 @@ def test_errors_and_foreign_images_are_told_apart(marginctl, hub, photographs, t
     grey = largest(Image.open(other / "grey.png"))
     above = sum(z > grey for z in own) / 7
     assert noise["scores"]["max_similarity"]["auroc"] == pytest.approx(above)
-    from marginctl.data.images.in_memory import load_in_memory
+    from tests.data.helpers import load_in_memory
 
     test = load_in_memory("digits", tmp_path).test.x[..., 0]
     z = [largest(Image.fromarray(x)) for x in test[:3]]

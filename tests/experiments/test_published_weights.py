@@ -17,7 +17,6 @@ from safetensors.torch import save_file
 from torchvision import models
 
 from marginctl.data.images.image_sets import ImageDataset
-from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.loading import workers
 from marginctl.experiments import evaluate_pretrained
 from marginctl.experiments.checks import load_recipe_images
@@ -30,6 +29,7 @@ from marginctl.training import checkpoint
 from marginctl.training.ood_evaluation import AdaptedLoader, InputFormat
 from marginctl.transfer.cached_features import extract_features
 from marginctl.utils.precision import device_config_for
+from tests.data.helpers import load_on_disk
 
 pytestmark = pytest.mark.smoke
 

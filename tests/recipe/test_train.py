@@ -68,6 +68,32 @@ def test_a_grid_over_sets_takes_what_suits_each():
     assert [own.data.streamed for _, own in recipe.settings()] == [False, True, True]
 
 
+@pytest.mark.parametrize("name", ["imagenet", "list:x"])
+def test_a_set_on_disk_is_not_loaded_in_memory(name):
+    with pytest.raises(ValidationError, match=f"load = memory of {name}: expected stream"):
+        ImageData(name=name, load="memory")
+
+
+NOT_FINITE = (float("nan"), float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("subset_fraction", (0, -0.1, 1.01, *NOT_FINITE)),
+        ("label_noise", (-0.1, 1, 2, *NOT_FINITE)),
+        ("imbalance_factor", (0.5, *NOT_FINITE)),
+        ("max_per_class", (0, -1)),
+        ("image_size", (0, -1, 3)),
+    ],
+)
+def test_numbers_out_of_range(key, values):
+    for value in values:
+        with pytest.raises(ValidationError) as caught:
+            ImageData.model_validate({"name": "folder:x", key: value})
+        assert [problem["loc"] for problem in caught.value.errors()] == [(key,)], value
+
+
 BROKEN = """\
 task: train
 data:

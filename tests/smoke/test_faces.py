@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from marginctl.data.images.in_memory import load_in_memory
 from marginctl.metrics.verification import verification_metrics
-from tests.data.helpers import write
+from tests.data.helpers import load_in_memory, write
 
 pytestmark = pytest.mark.smoke
 

@@ -7,10 +7,9 @@ import signal
 import numpy as np
 import pytest
 
-from marginctl.data.images.in_memory import load_in_memory
 from marginctl.experiments import execution
 from marginctl.training import checkpoint
-from tests.data.helpers import paint
+from tests.data.helpers import load_in_memory, paint
 
 pytestmark = pytest.mark.smoke
 

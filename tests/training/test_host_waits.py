@@ -7,11 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
-from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.loading import workers
 from marginctl.experiments.run_trial import TrialRunner
 from marginctl.objectives.presets import PRESETS
 from marginctl.utils.precision import DeviceConfig
+from tests.data.helpers import load_on_disk
 from tests.host_waits import HostWaits
 from tests.training.factories import images, trainer
 

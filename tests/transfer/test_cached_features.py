@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from marginctl.data.images.in_memory import load_in_memory
 from marginctl.experiments.source_model import SourceModel
 from marginctl.models.registry import ModelSpec
 from marginctl.objectives.parsing import parse
 from marginctl.training.checkpoint import weights_digest
 from marginctl.transfer.cached_features import extract_features, missing_batches
 from marginctl.utils.precision import device_config_for
+from tests.data.helpers import load_in_memory
 from tests.training.factories import trainer
 
 

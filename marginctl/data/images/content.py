@@ -86,13 +86,10 @@ class Header:
     start: bytes  # SHA-256 of the first `HEAD_BYTES` bytes
 
 
-def read_header(path: str) -> Header:
-    """Return the header of an image file.
+def read_header(path: str) -> Header | str:
+    """Return the header of an image file, or why it cannot be read as one of 8 bits a channel.
 
     A file that does not end as its format does is decoded: it may be cut off.
-
-    Raises:
-        NotAnImageError: the file cannot be read as an image of 8 bits a channel.
     """
     from PIL import Image
 
@@ -110,21 +107,13 @@ def read_header(path: str) -> Header:
                 file.seek(position)
                 image.load()
     except Exception as error:  # a corrupt image can make the decoders raise anything
-        raise NotAnImageError(problem_of(path, error)) from None
-    if is_deep(header.mode):
-        raise NotAnImageError(DEEP)
-    return header
+        return problem_of(path, error)
+    return DEEP if is_deep(header.mode) else header
 
 
 def read_headers(root: Path, paths: Sequence[str]) -> list[Header | str]:
-    """Return the header of each image file below a folder, or why it cannot be read."""
-    headers: list[Header | str] = []
-    for path in paths:
-        try:
-            headers.append(read_header(os.path.join(root, path)))
-        except NotAnImageError as error:
-            headers.append(str(error))
-    return headers
+    """Return what `read_header` returns of each file below a folder."""
+    return [read_header(os.path.join(root, path)) for path in paths]
 
 
 def is_deep(mode: str) -> bool:
@@ -137,12 +126,8 @@ def pass_over_reason(path: str) -> str | None:
 
     A usual suffix is trusted, and the file not read.
     """
-    if not has_image_suffix(path):
-        try:
-            read_header(path)
-        except NotAnImageError as error:
-            return None if is_refused(str(error)) else str(error)
-    return None
+    header = None if has_image_suffix(path) else read_header(path)
+    return header if isinstance(header, str) and not is_refused(header) else None
 
 
 def is_refused(reason: str) -> bool:

@@ -107,9 +107,8 @@ class FolderScan:
         return images
 
     def _skip_outside(self, files: Sequence[str]) -> None:
-        for path in files:
-            reason = content.pass_over_reason(os.path.join(self.root, path))
-            self.skipped[reason or OUTSIDE].append(path)
+        if images := self._images(files):
+            self.skipped[OUTSIDE] += images
 
     def _entries(self, folder: str) -> tuple[list[str], list[str]]:
         """Return the sub-folders and the files of a folder; others are passed over."""

@@ -1,4 +1,4 @@
-"""Image data sets in memory: loading from their original files, and checks."""
+"""Image data sets in memory: decoded files, named sets from their original files, and checks."""
 
 import hashlib
 import os
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from marginctl.data.images import registry
 from marginctl.data.images.base import Images, Split
 from marginctl.data.images.content import decoding_problem, skipped_files
-from marginctl.data.images.folders import PartOptions, centre_square, open_rgb
-from marginctl.data.images.listing import Listing, list_image_set
+from marginctl.data.images.folders import centre_square, open_rgb
+from marginctl.data.images.listing import Listing
 from marginctl.data.images.readers import ArraySplit
 from marginctl.data.paths import MissingDataError, readable
 from marginctl.errors import RequestError
@@ -86,15 +86,16 @@ class InMemoryImages(Images[PixelSplit]):
         return tuple(mean.tolist()), tuple(np.where(constant, 1.0, std).tolist())
 
 
-def _decode(name: str, root: Path, listing: Listing, image_size: int) -> dict[str, PixelSplit]:
-    """Return the images of each part: `train`, `test` and, if there is one, `val`.
+def decode_parts(name: str, root: Path, listing: Listing, image_size: int) -> dict[str, PixelSplit]:
+    """Return the images of each part of a listing, by the names of `Listing.parts`.
 
     Each image is rotated by its EXIF tag and converted to RGB; its largest centred square is
     resized (bilinear, antialiased), which equals resizing the short side and cropping.
+
+    Raises:
+        RequestError: the images are too large for memory, or files cannot be decoded.
     """
-    parts = {"train": listing.train, "test": listing.test}
-    if listing.val is not None:
-        parts["val"] = listing.val
+    parts = listing.parts
     count = sum(map(len, parts.values()))
     size = count * image_size * image_size * 3
     if size > MAX_DECODED_BYTES:
@@ -132,62 +133,35 @@ def find_in_memory(name: str, data_dir: Path) -> Path | None:
     return data_dir / layout.folder
 
 
-def load_in_memory(
-    name: str, data_dir: Path, image_size: int = 64, **options: Unpack[PartOptions]
-) -> InMemoryImages:
-    """Return an image set, read from the data folder.
-
-    Args:
-        name: an image set's name, or `folder:PATH`.
-        image_size: height and width of the images of a folder; other sets have their own.
-        options: see `PartOptions` and `list_image_folder`.
+def load_original_files(name: str, data_dir: Path, *, test_only: bool = False) -> InMemoryImages:
+    """Return a named image set, read from its original files; MD5 digests are checked first.
 
     Raises:
         MissingDataError: files are missing.
-        RequestError: an unknown name, a set that is too large for memory, or files that are corrupt
-            or not the original ones.
+        RequestError: files are corrupt or not the original ones.
     """
-    registry.check_image_set_name(name)
-    modes = registry.loading_modes(name)
-    if "memory" not in modes:
-        raise RequestError(f"data set '{name}': is too large for memory: use data.load = stream")
-    if "stream" in modes:
-        if image_size < 1:
-            raise RequestError(f"data.image_size = {image_size}: expected 1 or more")
-        root, listing = list_image_set(name, data_dir, **options)
-        parts = _decode(name, root, listing, image_size)
-        train, test, val = parts["train"], parts["test"], parts.get("val")
-        groups, files = options.get("groups"), [path for path, _ in listing.train]
-        numbers = None if groups is None else groups.numbers(files)
-        return InMemoryImages(name, listing.classes, train, test, val, numbers)
-    entry, test_only = registry.IMAGE_SETS[name], options.get("test_only", False)
+    entry, owner = registry.IMAGE_SETS[name], f"image set '{name}'"
+    parts = ("test",) if test_only else ("train", "test")
+    arrays: dict[str, ArraySplit]
     if entry.embedded:
-        arrays, folder = import_object(entry.embedded, f"image set '{name}'")(), None
+        folder = None
+        arrays = dict(zip(("train", "test"), import_object(entry.embedded, owner)(), strict=True))
     else:
-        *arrays, folder = _read_splits(name, entry, data_dir, test_only=test_only)
+        layout, paths = _find_layout(name, entry, data_dir, test_only=test_only)
+        folder = data_dir / layout.folder
+        for path in paths:
+            if path.name in layout.md5:
+                _check_md5(path, layout.md5[path.name])
+        reader: Callable[[Sequence[Path], int], ArraySplit] = import_object(layout.reader, owner)
+        first = len(paths) - len(layout.test)  # of the test part
+        files = {"train": paths[:first], "test": paths[first:]}
+        arrays = {part: reader(files[part], entry.part_sizes[part]) for part in parts}
+    splits = {part: PixelSplit(arrays[part][0], y=arrays[part][1]) for part in parts}
+    test = splits["test"]
     assert not isinstance(entry.classes, int)
-    train, test = (PixelSplit(x, y=y) for x, y in arrays)
-    if test_only:
-        train = test.select(slice(0))
-    images = InMemoryImages(name, entry.classes, train, test)
-    _check_splits(images, entry, folder, ("test",) if test_only else ("train", "test"))
+    images = InMemoryImages(name, entry.classes, splits.get("train", test.select(slice(0))), test)
+    _check_splits(images, entry, folder, parts)
     return images
-
-
-def _read_splits(
-    name: str, entry: registry.ImageSet, data_dir: Path, *, test_only: bool
-) -> tuple[ArraySplit, ArraySplit, Path]:
-    """Return the training and the test split, and their folder; MD5 digests are checked first."""
-    layout, paths = _find_layout(name, entry, data_dir, test_only=test_only)
-    for path in paths:
-        if path.name in layout.md5:
-            _check_md5(path, layout.md5[path.name])
-    reader: Callable[[Sequence[Path], int], ArraySplit]
-    reader = import_object(layout.reader, f"image set '{name}'")
-    split = 0 if test_only else len(layout.train)
-    train = None if test_only else reader(paths[:split], entry.num_images[0])
-    test = reader(paths[split:], entry.num_images[1])
-    return train or test, test, data_dir / layout.folder
 
 
 def _find_layout(

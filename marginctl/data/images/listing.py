@@ -30,6 +30,12 @@ class Listing:
     test: Rows
     val: Rows | None = None  # of the validation part; None if there is no such part
 
+    @property
+    def parts(self) -> dict[str, Rows]:
+        """The images of each part: `train`, `test` and, if there is one, `val`."""
+        parts = {"train": self.train, "test": self.test}
+        return parts if self.val is None else parts | {"val": self.val}
+
 
 def find_on_disk(name: str, data_dir: Path) -> Path:
     """Return the folder of an image set on disk.

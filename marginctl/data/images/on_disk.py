@@ -7,17 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Unpack
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marginctl.data.images import registry
 from marginctl.data.images.base import Images, Split
-from marginctl.data.images.folders import PartOptions
-from marginctl.data.images.listing import exclude_images, list_image_set
 from marginctl.data.images.resizing import CENTER, Resizing
-from marginctl.data.paths import resolve_path
 from marginctl.errors import RequestError
 
 # Of ImageNet's training images, as torchvision publishes them. Their use for other sets on disk is
@@ -103,46 +99,3 @@ def make_file_split(name: str, root: Path, rows: Iterable[tuple[str, int]]) -> F
         )
     y = np.array(labels, np.int64)
     return FileSplit(np.array(paths, np.bytes_), np.array(sizes, np.int64), y=y)
-
-
-def load_on_disk(
-    name: str,
-    data_dir: Path,
-    image_size: int,
-    *,
-    exclude: str | None = None,
-    **options: Unpack[PartOptions],
-) -> OnDiskImages:
-    """Return an image set on disk: its files are listed, labelled and looked up, but not read.
-
-    Args:
-        name: an image set's name, `folder:PATH` or `list:PATH`.
-        image_size: height and width of the images that a network gets.
-        exclude: a file that lists test images to leave out; see `exclude_images`.
-        options: see `PartOptions` and `list_image_folder`.
-
-    Raises:
-        MissingDataError: files are missing.
-        RequestError: a set that is held in memory, a label out of range, a class without images, a
-            missing file, or another number of images than the named set has.
-    """
-    registry.check_image_set_name(name)
-    if "stream" not in registry.loading_modes(name):
-        on_disk = [known for known, entry in registry.IMAGE_SETS.items() if entry.on_disk]
-        raise RequestError(
-            f"data set '{name}': is held in memory: expected one of {', '.join(on_disk)}, "
-            f"{registry.FOLDER_PREFIX}PATH, {registry.LIST_PREFIX}PATH"
-        )
-    groups = options.get("groups")
-    root, listing = list_image_set(name, data_dir, **options)
-    tested = listing.test
-    if exclude is not None:
-        tested = exclude_images(tested, name, resolve_path(exclude, data_dir))
-    train, test = (make_file_split(name, root, rows) for rows in (listing.train, tested))
-    val = None if listing.val is None else make_file_split(name, root, listing.val)
-    files = map(train.path, range(len(train)))
-    numbers = None if groups is None else groups.numbers([*files])
-    root = root.absolute()
-    return OnDiskImages(
-        name, listing.classes, train, test, val, numbers, root=root, image_size=image_size
-    )

@@ -23,16 +23,15 @@ def subsample(
     With one seed, a larger subset contains every smaller one. The images keep their order.
 
     Args:
-        fraction: keeps round(fraction n_c) images of a class of n_c, and at least one.
+        fraction: above 0, at most 1; keeps round(fraction n_c) images of a class of n_c, and at
+            least one.
         size: the number of images in total, at least one of each class, instead of a fraction.
 
     Raises:
-        RequestError: the fraction or the size is out of range, or both are given.
+        RequestError: the size is out of range, or both are given.
     """
     y = images.train_y
     present = np.unique(y)
-    if not 0 < fraction <= 1:
-        raise RequestError(f"data.subset_fraction = {fraction}: expected above 0, at most 1")
     if size is not None and fraction != 1:
         raise RequestError(
             f"data.subset_fraction = {fraction} and data.subset_size = {size}: give one of the two"
@@ -60,16 +59,12 @@ def long_tailed(
 
     Args:
         imbalance_factor: n_0 / n_{C-1}, 1 or more.
-        max_per_class: n_0; None for the size of the smallest class.
+        max_per_class: n_0, 1 or more; None for the size of the smallest class.
 
     Raises:
-        RequestError: an argument is out of range, there is only one class, or a class has fewer
-            images than its place in the tail needs.
+        RequestError: there is only one class, or a class has fewer images than its place in the
+            tail needs.
     """
-    if not 1 <= imbalance_factor < math.inf:
-        raise RequestError(f"data.imbalance_factor = {imbalance_factor}: expected 1 or more")
-    if max_per_class is not None and max_per_class < 1:
-        raise RequestError(f"data.max_per_class = {max_per_class}: expected 1 or more")
     if images.num_classes < 2:
         raise RequestError(
             f"data.imbalance_factor of {images.name}: 1 class: expected at least 2 classes"
@@ -93,14 +88,12 @@ def long_tailed(
 def label_noise(images: ImageDataset, fraction: float, *, seed: int) -> ImageDataset:
     """Return the data set with round(fraction n) of the n training labels replaced by wrong ones.
 
-    Each wrong class is equally likely. With one seed, a larger fraction changes the labels that a
-    smaller one changes, to the same classes.
+    Each wrong class is equally likely. With one seed, a larger fraction, below 1, changes the
+    labels that a smaller one changes, to the same classes.
 
     Raises:
-        RequestError: the fraction is out of range, or there is only one class.
+        RequestError: there is only one class.
     """
-    if not 0 <= fraction < 1:
-        raise RequestError(f"data.label_noise = {fraction}: expected 0 or more, below 1")
     if images.num_classes < 2:
         raise RequestError(
             f"data.label_noise of {images.name}: 1 class: expected at least 2 classes"

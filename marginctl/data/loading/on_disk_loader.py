@@ -1,7 +1,6 @@
 """The loader of images on disk, and the choice of a loader."""
 
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 import torch
@@ -41,10 +40,10 @@ class OnDiskLoader(BatchLoader):
         # import torchvision before workers fork, so that they need not
         compose(size, augment, resizing)
         self._train_decoder, self._test_decoder = (
-            Decoder(DecodedImages(split, images.root, transform_at), config.device)
-            for split, transform_at in (
-                (images.train, partial(ImageTransform, size, augment, seed, resizing=resizing)),
-                (images.test, partial(ImageTransform, size, "none", seed, resizing=resizing)),
+            Decoder(DecodedImages(split, images.root, transform), config.device)
+            for split, transform in (
+                (images.train, ImageTransform(size, augment, seed, resizing=resizing)),
+                (images.test, ImageTransform(size, "none", seed, resizing=resizing)),
             )
         )
         moments = images.mean, images.std

@@ -3,9 +3,10 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,21 +17,17 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from marginctl.data.images.content import UNREADABLE, decoding_problem
 from marginctl.data.images.folders import open_rgb
 from marginctl.data.images.on_disk import FileSplit
+from marginctl.data.loading.transforms import ImageTransform
 from marginctl.errors import DecodeError, MarginctlError
 from marginctl.utils.device import usable_cores, world_size
 from marginctl.utils.processes import exit_with_parent, signals_blocked
 from marginctl.utils.text import shorten
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 MAX_WORKERS = 16
 WORKERS_VARIABLE = "MARGINCTL_DECODE_WORKERS"
 
 Sample = tuple[Tensor, Tensor, int]  # x (3, H, W), colour shift (3,), label
 Batch = tuple[Tensor, Tensor, Tensor]  # x (B, 3, H, W), colour shift (B, 3), y (B,) int64
-# A decoded image and a draw -> x (3, H, W), and the shift (3,) of its channels, in [0, 1].
-Transform = Callable[["Image", int], tuple[Tensor, Tensor]]
 
 
 class DecodedImages(Dataset[Sample | str]):
@@ -40,15 +37,10 @@ class DecodedImages(Dataset[Sample | str]):
     of that row in an epoch. So no two draws of an image share random numbers.
 
     An error is a value, because an exception in a worker process arrives with its traceback.
-
-    Args:
-        transform_at: returns the transform of an epoch.
     """
 
-    def __init__(
-        self, split: FileSplit, root: Path, transform_at: Callable[[int], Transform]
-    ) -> None:
-        self._split, self._root, self._transform_at = split, root, transform_at
+    def __init__(self, split: FileSplit, root: Path, transform: ImageTransform) -> None:
+        self._split, self._root, self._transform = split, root, transform
 
     def __len__(self) -> int:
         return len(self._split)
@@ -68,7 +60,7 @@ class DecodedImages(Dataset[Sample | str]):
             message = str(error).replace(repr(path), "").strip() if described else ""
             reason = shorten(message or "its content is corrupt")
             return f"{path}: cannot be decoded: {reason}: repair it, or remove it from the data set"
-        x, shift = self._transform_at(epoch)(image, draw)
+        x, shift = replace(self._transform, epoch=epoch)(image, draw)
         return x, shift, int(self._split.y[row])
 
 

@@ -9,13 +9,22 @@ import pytest
 from PIL import Image
 
 from marginctl.data.images.folders import list_image_folder, open_rgb
-from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 from marginctl.recipe.load import RecipeDocument, validate
 from marginctl.recipe.train import TrainRecipe
-from tests.data.helpers import BLUE, GREEN, POINTER, RED, denied, paint, refusal, write
+from tests.data.helpers import (
+    BLUE,
+    GREEN,
+    POINTER,
+    RED,
+    denied,
+    load_in_memory,
+    load_on_disk,
+    paint,
+    refusal,
+    write,
+)
 
 
 @pytest.fixture
@@ -214,11 +223,6 @@ def test_a_folder_that_cannot_be_listed(pets, monkeypatch):
     assert refusal(RequestError, load_in_memory, "folder:pets", pets.parent) == (
         f"{pets / 'train'}: cannot be read: Permission denied"
     )
-
-
-def test_no_pixels(pets):
-    line = refusal(RequestError, load_in_memory, "folder:pets", pets.parent, image_size=0)
-    assert line == "data.image_size = 0: expected 1 or more"
 
 
 def test_hymenoptera(data_dir):

@@ -5,10 +5,10 @@ import pytest
 from PIL import Image
 
 from marginctl.data.images.image_sets import load_ood_datasets
-from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.registry import OPENOOD_SETS, parse_ood_name
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
+from tests.data.helpers import load_in_memory
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,12 @@ from scipy.io import savemat
 from sklearn.datasets import load_digits
 
 from marginctl.data.images import readers
-from marginctl.data.images.in_memory import InMemoryImages, PixelSplit, load_in_memory
+from marginctl.data.images.in_memory import InMemoryImages, PixelSplit
 from marginctl.data.images.registry import IMAGE_SETS
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
 from marginctl.utils.seed import stratified_order
-from tests.data.helpers import denied, refusal, write
+from tests.data.helpers import denied, load_in_memory, refusal, write
 
 loaded = functools.cache(load_in_memory)  # once for all tests that only look
 

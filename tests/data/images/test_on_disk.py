@@ -10,13 +10,12 @@ import pytest
 
 from marginctl.data.images import listing
 from marginctl.data.images.listing import imagenet_wnids
-from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.images.registry import IMAGE_SETS
 from marginctl.data.images.subsets import label_noise, subsample
 from marginctl.data.paths import MissingDataError
 from marginctl.data.status import dataset_status
 from marginctl.errors import RequestError
-from tests.data.helpers import paint, refusal, write
+from tests.data.helpers import load_in_memory, load_on_disk, paint, refusal, write
 
 
 def lines(path: Path, *rows: str) -> Path:
@@ -172,8 +171,6 @@ def test_excluded_test_images(listed, tmp_path):
 
 def test_subsets_equal_those_in_memory(data_dir):
     """The same rows and labels as of the same folder in memory, whose order is the same."""
-    from marginctl.data.images.in_memory import load_in_memory
-
     files = load_on_disk("folder:hymenoptera", data_dir, 32)
     images = load_in_memory("folder:hymenoptera", data_dir, image_size=8)
     assert files.train_y.tolist() == images.train_y.tolist()

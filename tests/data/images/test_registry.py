@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from marginctl.data.images.in_memory import load_in_memory
 from marginctl.data.images.registry import (
     IMAGE_SETS,
     OPENOOD_SETS,
@@ -17,7 +16,7 @@ from marginctl.data.images.registry import (
 )
 from marginctl.errors import RequestError
 from marginctl.utils.registry import import_object
-from tests.data.helpers import refusal
+from tests.data.helpers import load_in_memory, refusal
 
 
 def test_entries():
@@ -118,13 +117,6 @@ def test_an_unknown_name(name, hint):
 )
 def test_loading_modes(name, modes):
     assert loading_modes(name) == modes
-
-
-@pytest.mark.parametrize("name", ["imagenet", "list:x"])
-def test_a_set_on_disk_is_not_loaded_in_memory(tmp_path, name):
-    assert refusal(RequestError, load_in_memory, name, tmp_path) == (
-        f"data set '{name}': is too large for memory: use data.load = stream"
-    )
 
 
 def test_the_sets_of_openood():

@@ -5,9 +5,10 @@ import itertools
 import numpy as np
 import pytest
 
-from marginctl.data.images.in_memory import InMemoryImages, PixelSplit, load_in_memory
+from marginctl.data.images.in_memory import InMemoryImages, PixelSplit
 from marginctl.data.images.subsets import label_noise, long_tailed, subsample
 from marginctl.errors import RequestError
+from tests.data.helpers import load_in_memory
 
 CLASSES = [400, 100, 25, 3]
 
@@ -88,14 +89,6 @@ def test_only_the_training_split_and_the_digest_change(data):
     assert label_noise(data, 0.0, seed=0).digest == data.digest
 
 
-@pytest.mark.parametrize("fraction", [0, -0.1, 1.01, float("nan"), float("inf")])
-def test_a_fraction_out_of_range(data, fraction):
-    with pytest.raises(RequestError) as caught:
-        subsample(data, fraction, seed=0)
-    expected = f"data.subset_fraction = {fraction}: expected above 0, at most 1"
-    assert caught.value.lines == (expected,)
-
-
 @pytest.mark.parametrize("size", [-1, 0, 3, 529])
 def test_a_size_out_of_range(data, size):
     with pytest.raises(RequestError) as caught:
@@ -144,14 +137,6 @@ def test_label_noise_with_two_seeds(data):
     a, again, other = (label_noise(data, 0.3, seed=s) for s in (0, 0, 1))
     assert a.digest == again.digest
     assert a.digest != other.digest
-
-
-@pytest.mark.parametrize("fraction", [-0.1, 1, 2, float("nan")])
-def test_label_noise_out_of_range(data, fraction):
-    with pytest.raises(RequestError) as caught:
-        label_noise(data, fraction, seed=0)
-    expected = f"data.label_noise = {fraction}: expected 0 or more, below 1"
-    assert caught.value.lines == (expected,)
 
 
 def test_label_noise_needs_two_classes():
@@ -220,9 +205,6 @@ def test_long_tails_are_nested_and_keep_the_test_split(data):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"imbalance_factor": 0.5}, "data.imbalance_factor = 0.5: expected 1 or more"),
-        ({"imbalance_factor": float("nan")}, "data.imbalance_factor = nan: expected 1 or more"),
-        ({"imbalance_factor": 2, "max_per_class": 0}, "data.max_per_class = 0: expected 1 or more"),
         (
             {"imbalance_factor": 2, "max_per_class": 100},
             "data.max_per_class = 100: class 2 ('c') of made-up has 25 training images, and the "

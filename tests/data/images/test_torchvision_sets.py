@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 
 from marginctl.data.images.folders import open_rgb
-from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.images.registry import IMAGE_SETS
 from marginctl.data.images.torchvision_sets import fetch_image_set
 from marginctl.data.paths import MissingDataError
 from marginctl.errors import RequestError
-from tests.data.helpers import refusal
+from tests.data.helpers import load_in_memory, load_on_disk, refusal
 from tests.data.miniatures import WRITERS, write_miniature
 
 ON_DISK = [name for name in WRITERS if IMAGE_SETS[name].on_disk]

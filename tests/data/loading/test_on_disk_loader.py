@@ -9,8 +9,6 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from marginctl.data.images.in_memory import load_in_memory
-from marginctl.data.images.on_disk import load_on_disk
 from marginctl.data.images.resizing import SQUARE
 from marginctl.data.loading import on_disk_loader, transforms, workers
 from marginctl.data.loading.on_disk_loader import OnDiskLoader, _number_draws
@@ -18,6 +16,7 @@ from marginctl.data.loading.transforms import ImageTransform
 from marginctl.errors import MarginctlError, RequestError
 from marginctl.utils.distributed import World
 from marginctl.utils.precision import device_config_for
+from tests.data.helpers import load_in_memory, load_on_disk
 from tests.training.factories import run, trainer
 
 CPU = device_config_for("cpu", "fp32")
