@@ -181,7 +181,7 @@ def test_no_two_modules_share_a_name_for_two_concepts():
 
 
 # The design asks for less than 33,000. Lower this number with every module that shrinks.
-MAX_LINES = 41_900
+MAX_LINES = 41_800
 
 
 def test_the_package_and_the_readme_stay_small():
