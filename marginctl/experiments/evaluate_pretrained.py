@@ -129,9 +129,9 @@ def match_classes(
     (`_` may stand for a blank); all are numbers of classes of the weights.
     """
     wnids = imagenet_wnids() if len(categories) == len(imagenet_wnids()) else ()
-    for known, matched in ((wnids, "wnid"), (tuple(map(_plain, categories)), "category")):
+    for known, matched in ((wnids, "wnid"), (tuple(map(_spaced, categories)), "category")):
         number = {name: i for i, name in enumerate(known)}
-        numbers = [number.get(n if matched == "wnid" else _plain(n)) for n in names]
+        numbers = [number.get(n if matched == "wnid" else _spaced(n)) for n in names]
         known_numbers = [i for i in numbers if i is not None]
         if len(known_numbers) == len(set(known_numbers)) == len(names):
             return np.array(known_numbers, np.int64), matched
@@ -139,20 +139,20 @@ def match_classes(
         return np.array([int(name) for name in names], np.int64), "number"
     seen = dict[str, str]()
     for name in names:
-        if _plain(name) in seen:
+        if _spaced(name) in seen:
             raise RequestError(
-                f"{weights}: classes '{seen[_plain(name)]}' and '{name}' of the images have one "
+                f"{weights}: classes '{seen[_spaced(name)]}' and '{name}' of the images have one "
                 "name: make them one class"
             )
-        seen[_plain(name)] = name
-    unknown = next(n for n in names if _plain(n) not in set(map(_plain, categories)))
+        seen[_spaced(name)] = name
+    unknown = next(n for n in names if _spaced(n) not in set(map(_spaced, categories)))
     raise RequestError(
         f"{weights}: class '{unknown}' of the images is none of its {len(categories)} classes: "
         "expected names of its categories, wnids, or numbers from 0"
     )
 
 
-def _plain(name: str) -> str:
+def _spaced(name: str) -> str:
     return name.replace("_", " ")
 
 

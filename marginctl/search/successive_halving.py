@@ -160,7 +160,7 @@ def round_trials(
     return trials
 
 
-class Part(NamedTuple):
+class RoundPart(NamedTuple):
     """The numbers of a round and of its part, and how many parts the round has."""
 
     round: int
@@ -168,7 +168,7 @@ class Part(NamedTuple):
     parts: int
 
 
-Train = Callable[[dict[CVTrial, Setting], Part], Mapping[CVTrial, CVResult]]
+Train = Callable[[dict[CVTrial, Setting], RoundPart], Mapping[CVTrial, CVResult]]
 
 
 def halve(
@@ -187,7 +187,7 @@ def halve(
         for i, part in enumerate(parts, 1):
             settings = [grid.setting(n).with_repeats(stage.repeats) for n in part.tolist()]
             trials = round_trials(settings, datasets, recipe)
-            measured = evaluate(trials, train(trials, Part(number, i, len(parts))))
+            measured = evaluate(trials, train(trials, RoundPart(number, i, len(parts))))
             networks += sum(trial.networks for trial in trials)
             for key, (selected_on, _) in splits.items():
                 matches = ranked[key] + [
@@ -250,7 +250,7 @@ def evaluate(
 
 
 # Called with a part of a round, all its trials, and the cost of those that are to be trained.
-Begin = Callable[[Part, Mapping[CVTrial, Setting], float], None]
+Begin = Callable[[RoundPart, Mapping[CVTrial, Setting], float], None]
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,7 @@ def search(
 ) -> SearchResult:
     """Run the rounds of a search; trials with a result are not trained again."""
 
-    def train(trials: dict[CVTrial, Setting], part: Part) -> Mapping[CVTrial, CVResult]:
+    def train(trials: dict[CVTrial, Setting], part: RoundPart) -> Mapping[CVTrial, CVResult]:
         part_session = replace(session, trials=list(trials))
         begin(part, trials, total_cost(part_session.unfinished()))
         outcome = part_session.run(workers, callback, cluster or pool)

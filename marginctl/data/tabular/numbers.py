@@ -77,12 +77,14 @@ def parse_numbers(texts: Sequence[str], mark: str) -> Numbers:
         return Numbers(plain)
     bare = [SIGNS.sub(r"\1\2", NEGATIVE.sub(r"-\1\2", text)).strip() for text in texts]
     marks = {sign for text in texts for sign in MARKED.findall(text)}
-    remark = ""
+    remarks = []
     if marks and bare != list(texts):
         shown = ", ".join(sorted(marks)[:3])
-        remark = f"read as numbers without {shown}"
+        remarks.append(f"read as numbers without {shown}")
+    if negative := next(filter(NEGATIVE.match, texts), None):
+        remarks.append(f"'{negative}' read as a negative number, as in accounts")
     style, style_remark = _style(bare, mark)
-    remarks = "; ".join(filter(None, (remark, style_remark)))
+    remarks += filter(None, [style_remark])
     if style == "grouped by points":
         bare = [text.replace(".", "").replace(",", ".") for text in bare]
     elif style == "grouped by commas":
@@ -92,7 +94,7 @@ def parse_numbers(texts: Sequence[str], mark: str) -> Numbers:
     elif style == "decimal commas":
         bare = [text.replace(",", ".") for text in bare]
     numbers = _to_numbers([text.replace("\u2212", "-").replace("- ", "-") for text in bare])
-    return Numbers(numbers, remarks)
+    return Numbers(numbers, "; ".join(remarks))
 
 
 def to_number(text: str) -> float:

@@ -13,7 +13,7 @@ from marginctl.papers import PublishedMean
 from marginctl.recipe.uci_cv import UciCvRecipe
 from marginctl.reports.tables.table import Report, Table, flat_record, table_of_texts
 from marginctl.search.distance import Distance, distance, row_medians
-from marginctl.search.successive_halving import Match, Part, SearchResult, evaluate, match
+from marginctl.search.successive_halving import Match, RoundPart, SearchResult, evaluate, match
 from marginctl.utils.text import count_noun
 
 LEADERS = 10
@@ -51,7 +51,7 @@ class Leaderboard(CostProgress):
         self._matches: list[Match] = []
         self._settings_done = 0
 
-    def begin(self, part: Part, trials: Mapping[CVTrial, Setting], cost: float) -> None:
+    def begin(self, part: RoundPart, trials: Mapping[CVTrial, Setting], cost: float) -> None:
         """Begin a part of a round, as `SearchProgress.begin`."""
         self._settings, self._records = trials, {}
         self._by_id = {trial.id: trial for trial in trials}

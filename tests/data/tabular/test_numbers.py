@@ -117,6 +117,13 @@ def test_the_tables_decimal_mark_decides_an_ambiguous_column(write):
     assert data.x[0].tolist() == [1100, 0.5]
 
 
+@pytest.mark.parametrize("text", ["3-", "(4)"])
+def test_a_negative_number_as_in_accounts_is_named(write, text):
+    rows = "".join(f"{[text, 1, 2][i % 3]},{i % 7},{'xy'[i % 2]}\n" for i in range(30))
+    remarks = summary_of(write("a,b,class\n" + rows)).remarks
+    assert f"column 'a': '{text}' read as a negative number, as in accounts" in remarks
+
+
 def test_an_ambiguous_column_is_named(write):
     rows = "".join(f"{i}.{i + 2}0,{i % 7},{'xy'[i % 2]}\n" for i in range(10, 50))
     summary = summary_of(write("a,b,class\n" + rows))
