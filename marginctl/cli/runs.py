@@ -16,9 +16,7 @@ app = typer.Typer(help="Finished and unfinished trials on disk.", no_args_is_hel
 
 @app.command("list")
 def list_(
-    folder: Annotated[
-        Path, argument("FOLDER", "Runs folder (default: runs).")
-    ] = common_options.RUNS,
+    folder: Annotated[Path, argument("FOLDER", "Runs folder.")] = common_options.RUNS,
     json: common_options.Json = False,
 ) -> None:
     """List the folders of trials, and the space that they take."""

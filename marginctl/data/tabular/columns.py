@@ -29,7 +29,7 @@ ODD_FRACTION = 0.1  # a column of numbers, or of dates, may hold this fraction o
 ODD_WORDS, MANY_NUMBERS = 2, 10
 TEXT_FRACTION = 0.5  # a column with more distinct values than this fraction of its rows is text
 MAX_MAGNITUDE = 1e30
-# Numbers that stand for a missing value in many files, if they are far outside the others.
+# Numbers that may stand for a missing value, if they are far outside the others (our choice).
 SENTINELS = (-9.0, -99.0, -999.0, -9999.0, -99999.0, 999.0, 9999.0, 99999.0)
 BOOLEANS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"}, {"on", "off"})
 ID_NAME = re.compile(r"(.*[_\- ])?(id|uuid|guid|index|key|row|no|nr)|unnamed.*", re.IGNORECASE)
@@ -150,11 +150,10 @@ def read_column(
 
 def _are_codes(cells: Sequence[str]) -> bool:
     """Return whether whole numbers of one length, some with a leading zero, fill a column."""
-    filled = filter(None, cells)
-    length = len(next(filled, ""))
+    length = len(next(filter(None, cells), ""))
     return (
         length >= CODE_DIGITS
-        and all(len(cell) == length and cell.isdecimal() for cell in filled)
+        and all(len(cell) == length and cell.isdecimal() for cell in cells if cell)
         and any(cell.startswith("0") for cell in cells)
     )
 
@@ -236,7 +235,8 @@ def _numeric_column(
 
 def _sentinel_remarks(numbers: NDArray[np.float64]) -> list[str]:
     """Return a remark on a number that may mean missing: the only negative one, or a huge one."""
-    for value in (number for number in SENTINELS if number in (numbers.min(), numbers.max())):
+    ends = (numbers.min(), numbers.max())
+    for value in (number for number in SENTINELS if number in ends):
         others = numbers[numbers != value]
         if len(others) and (others.min() >= 0 if value < 0 else others.max() < value / 5):
             count = int((numbers == value).sum())

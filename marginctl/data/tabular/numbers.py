@@ -24,7 +24,8 @@ MARKED = re.compile(_MARK)
 _DIGIT = re.compile(r"\d").search
 PLAIN = re.compile(_SIGN + r"(\d+\.?\d*|\.\d+)" + _EXPONENT)
 DECIMAL_COMMA = re.compile(_SIGN + r"(\d+,?\d*|,\d+)" + _EXPONENT)
-CODE_DIGITS = 4  # whole numbers of one length, from this one on, with a leading zero are codes
+# Whole numbers of one length, from this one on, are codes if some begin with a zero (our choice).
+CODE_DIGITS = 4
 _BLANKS, POINT = "[ \u00a0\u202f\u2009'\u2019]", r"\."
 STYLES = {
     "plain": PLAIN,
